@@ -42,7 +42,7 @@ class VerilogLibrary:
         """An instance of the component's module, which is written on first use."""
         name = component.module_name
         # Its ports are read, its body may not be elaborated again: not a forgotten submodule.
-        component._MustUse__used = True  # type: ignore[attr-defined]
+        component._MustUse__used = True
         if name not in self._components:
             self._components[name] = component
             self._texts[name] = self._convert(name, component)

@@ -80,7 +80,7 @@ class Issue(wiring.Component):
         remaining = Signal.like(self.count)
         m.d.comb += remaining.eq(self.count - self.position)
         shift_flags = Cat(*(shift != 0 for shift in self.shifts))
-        same = []
+        same: list[Signal] = []
         for rank in range(lanes):
             joins = remaining > rank
             if rank:
