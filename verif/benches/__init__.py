@@ -1,0 +1,1 @@
+"""cocotb test modules: the side that runs inside the simulator."""
