@@ -1,0 +1,74 @@
+# Everything here works from a fresh clone: each target first makes what it needs.
+#
+#   make demo    the main job: the shipped DiT's linear layers through the 64x64 RTL
+#   make test    the default tests          make test-full   all tests
+#   make bench   the figures of the README  make lint        style, format, types, Verilog
+#
+# Another index for PyTorch's CPU build, if pip's default would bring a CUDA one:
+#   make test PIP_FLAGS="--extra-index-url URL"
+
+PYTHON ?= python3
+PIP_FLAGS ?=
+JOBS ?= 2
+SEED ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt
+DEMO_STEPS ?= 0:8
+OUT := out
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full bench lint format types clean
+
+help:
+	@sed -n '3,8s/^#//p' Makefile
+
+$(BIN)/python:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# The demo needs no PyTorch; the tests need everything.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what the demo needs (about a minute)"
+	@$(PIP) --editable '.[sim]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what tests and benches need (a few minutes)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@mkdir -p $(OUT)
+	$(BIN)/dstar doctor
+	$(BIN)/dstar gen mpu --preset paper -o $(OUT)/mpu
+	$(BIN)/dstar capture --builtin --steps 28 -o $(OUT)/dit.safetensors
+	$(BIN)/dstar compare $(OUT)/dit.safetensors --unit mpu --preset paper \
+	    --layers 'blocks.*' --steps $(DEMO_STEPS) --json $(OUT)/compare.json
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) $(if $(SEED),--seed $(SEED))
+
+test-full: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -m "full or not full" $(if $(SEED),--seed $(SEED))
+
+bench: $(VENV)/.dev
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+lint: $(VENV)/.dev types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# mypy finds the package through a folder that names it: the five folders are its subpackages.
+types: $(VENV)/.dev
+	@mkdir -p build/types/dstar
+	@for part in golden rtl gen verif synth; do ln -sfn ../../../$$part build/types/dstar/$$part; done
+	cd build/types && MYPYPATH=. ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml \
+	    $(foreach part,golden rtl gen verif synth,-p dstar.$(part))
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,201 @@
+"""The ``dstar`` command line.
+
+Commands import what they need when they run, so that ``dstar --help`` and ``dstar gen`` start
+fast and work without the simulation extras.  Every error that a user can cause ends with one
+message on standard error and exit code 2; a comparison that is not bit-exact ends with 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from typer.exceptions import TyperException
+
+from dstar.gen.config import PRESETS, Config, ConfigError, load_config
+
+app = typer.Typer(
+    help="Generate, simulate and compare the DSTAR accelerator's RTL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Preset = Annotated[
+    str, typer.Option("--preset", "-p", help=f"Configuration: {', '.join(PRESETS)}.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help="TOML file on top of the preset.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override a value, such as rows=16."),
+]
+
+
+def _config(preset: str, file: Path | None, overrides: list[str] | None) -> Config:
+    return load_config(preset=preset, file=file, overrides=tuple(overrides or ()))
+
+
+def _progress(console: Console) -> Progress:
+    """A bar that shows how much is done and how long the rest may take."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+@app.command()
+def doctor() -> None:
+    """Show every tool that is found or missing, and how to get it."""
+    from dstar.gen.doctor import run_doctor
+
+    raise typer.Exit(run_doctor())
+
+
+@app.command()
+def gen(
+    unit: Annotated[str, typer.Argument(help="pe, pe_tile or mpu.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
+    preset: Preset = "paper",
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Write a unit's Verilog, its file list and manifest.json."""
+    from dstar.gen.emit import emit
+
+    manifest = emit(unit, _config(preset, config, overrides), output)
+    names = [*manifest["files"], f"{unit}.f", "manifest.json"]
+    for name in names:
+        path = output / name
+        typer.echo(f"{path}  {path.stat().st_size / 1000:.1f} kB")
+
+
+@app.command()
+def capture(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The dump to write.")],
+    builtin: Annotated[bool, typer.Option("--builtin", help="Run the shipped DiT.")] = False,
+    steps: Annotated[int, typer.Option(min=4, max=50, help="Denoising steps.")] = 28,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the starting noise.")] = 0,
+    label: Annotated[int, typer.Option(min=0, max=10, help="Class; 10 is none.")] = 3,
+    layers: Annotated[str, typer.Option(help="Glob over layer names.")] = "blocks.*",
+    attention: Annotated[bool, typer.Option(help="Also write q, k, v and o.")] = False,
+    dtype: Annotated[str, typer.Option(help="float16, bfloat16 or float32.")] = "float16",
+) -> None:
+    """Run a DiT and write a dump of its layers."""
+    from dstar.golden.capture import capture_builtin
+
+    if not builtin:
+        raise ConfigError("capture needs a model: --builtin runs the shipped DiT")
+    console = Console(stderr=True)
+    with _progress(console) as progress:
+        task = progress.add_task("capture", total=steps)
+        size = capture_builtin(
+            output,
+            steps=steps,
+            seed=seed,
+            label=label,
+            layers=layers,
+            attention=attention,
+            dtype=dtype,
+            progress=lambda done, _: progress.update(task, completed=done),
+        )
+    typer.echo(f"{output}  {size / 1e6:.1f} MB, {steps} steps")
+
+
+@app.command()
+def compare(
+    dump: Annotated[Path, typer.Argument(help="A dump, as capture writes it.")],
+    unit: Annotated[str, typer.Option(help="mpu.")] = "mpu",
+    preset: Preset = "paper",
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    layers: Annotated[str, typer.Option(help="Glob over layer names.")] = "*",
+    steps: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Denoising steps A to B-1.")
+    ] = None,
+    saturate: Annotated[
+        bool, typer.Option(help="Clip values beyond binary16 instead of refusing them.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Simulators at once.")] = 2,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the report as JSON.")
+    ] = None,
+) -> None:
+    """Run a dump's layers through the RTL and compare with the golden model, bit by bit."""
+    from dstar.golden.dump import DumpReader
+    from dstar.golden.profile import dump_tables
+    from dstar.verif.compare import compare as run_compare
+    from dstar.verif.compare import parse_steps
+    from dstar.verif.compare.mpu import mpu_simulator
+
+    if unit != "mpu":
+        raise ConfigError(f"unknown unit {unit!r}; units that compare are mpu")
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {json_file}: no such folder")
+    cfg = _config(preset, config, overrides)
+    console, status = Console(), Console(stderr=True)
+    with DumpReader(dump, saturate=saturate) as reader:
+        chosen = parse_steps(steps, len(reader.steps)) if steps else reader.steps
+        tables = dump_tables(reader, reader.match(layers), cfg)
+        with ExitStack() as stack:
+            with status.status("building the simulator (cached after the first time)"):
+                simulator = stack.enter_context(mpu_simulator(cfg))
+            progress = stack.enter_context(_progress(status))
+            task = progress.add_task("tiles", total=None)
+            report = run_compare(
+                reader,
+                cfg,
+                simulator,
+                tables=tables,
+                layers=layers,
+                steps=chosen,
+                jobs=jobs,
+                progress=lambda done, all_: progress.update(task, completed=done, total=all_),
+            )
+    report.print(console)
+    if json_file is not None:
+        report.write_json(json_file)
+    raise typer.Exit(0 if report.bit_exact else 1)
+
+
+def main() -> None:
+    """Entry point of the ``dstar`` program."""
+    try:
+        code = app(standalone_mode=False)
+    except TyperException as error:
+        _fail(error.format_message())
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except Exception as error:
+        # Errors that a user can cause are raised as classes of this package.
+        if not type(error).__module__.startswith("dstar."):
+            raise
+        _fail(str(error))
+    else:
+        sys.exit(code)
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"dstar: {message}", err=True)
+    sys.exit(2)
