@@ -161,11 +161,12 @@ class MPU(wiring.Component):
         for lane in range(lanes):
             bank = SliceBank(cfg, word_bits=record.size, address_bits=1 + index_bits)
             m.submodules[f"slice_bank_{lane}"] = shared(platform, bank)
+            passed = rotation > lane if lane < lanes - 1 else Const(0, 1)
             m.d.comb += [
                 bank.write.eq(load),
                 bank.write_address.eq(Cat(index[:index_bits], buffers.write_select)),
                 bank.write_data.eq(Cat(payload.codes[lane], payload.metadata[lane])),
-                bank.address.eq(Cat((word + (rotation > lane))[:index_bits], select)),
+                bank.address.eq(Cat((word + passed)[:index_bits], select)),
                 issue.shifts[lane].eq(data.View(record, bank.data).metadata.shift),
             ]
             records.append(data.View(record, bank.data))

@@ -15,7 +15,7 @@ from dstar.golden.encode import EncodedTile
 from dstar.golden.schedule import Schedule, schedule
 from dstar.verif.generated import generate
 from dstar.verif.harness import Dut, build_harness
-from dstar.verif.packing import pack_commands, pack_slices, pack_weights, unpack_output
+from dstar.verif.packing import Words, pack_commands, pack_slices, pack_weights, unpack_output
 from dstar.verif.player import PlayResult, play
 from dstar.verif.verilate import Build
 
@@ -125,12 +125,19 @@ def check_outputs(
     result: PlayResult, cfg: Config, pairs: list[tuple[EncodedTile, npt.NDArray[np.int8]]]
 ) -> None:
     """Sums, exponents and last flags of the output words against golden."""
+    check_words(result.outputs["output"], cfg, pairs)
+
+
+def check_words(
+    words: Words, cfg: Config, pairs: list[tuple[EncodedTile, npt.NDArray[np.int8]]]
+) -> None:
+    """Output words, ``cols`` for each pair of a tile and its weights, against golden."""
     cols = cfg.array.cols
-    sums, exponent, last = unpack_output(result.outputs["output"], cfg)
+    sums, exponent, last = unpack_output(words, cfg)
     for index, (tile, weights) in enumerate(pairs):
-        words = slice(index * cols, (index + 1) * cols)
-        np.testing.assert_array_equal(sums[words], accumulate(tile, weights).T, f"tile {index}")
-        assert (exponent[words] == tile.last_exponent).all(), f"tile {index}"
+        part = slice(index * cols, (index + 1) * cols)
+        np.testing.assert_array_equal(sums[part], accumulate(tile, weights).T, f"tile {index}")
+        assert (exponent[part] == tile.last_exponent).all(), f"tile {index}"
     np.testing.assert_array_equal(last, np.tile(np.arange(cols) == cols - 1, len(pairs)))
 
 
