@@ -159,7 +159,7 @@ def test_a_fault_is_caught(fault: str, tmp_path: Path, seed: int) -> None:
     source.write_text(broken)
     products = random_products(np.random.default_rng(seed), cfg, 40)
     with pytest.raises((AssertionError, SimulationError)):
-        play_products(build_harness(dut), dut, cfg, products, seed=seed, backpressure=0.8)
+        play_products(build_harness(dut, optimize=1), dut, cfg, products, seed=seed, backpressure=0.8)
 
 
 def test_a_reset_without_a_clock_edge(tmp_path: Path, seed: int) -> None:
