@@ -2,7 +2,8 @@
 #
 #   make demo    the main job: the shipped DiT's linear layers through the 64x64 RTL
 #   make test    the default tests          make test-full   all tests
-#   make bench   the figures of the README  make lint        style, format, types, Verilog
+#   make bench   the figures of the README  make synth       area and timing, with pictures
+#   make lint    style, format and types
 #
 # Another index for PyTorch's CPU build, if pip's default would bring a CUDA one:
 #   make test PIP_FLAGS="--extra-index-url URL"
@@ -18,10 +19,10 @@ DEMO_STEPS ?= 0:8
 OUT := out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench lint format types clean
+.PHONY: help demo test test-full bench synth lint format types clean
 
 help:
-	@sed -n '3,8s/^#//p' Makefile
+	@sed -n '3,9s/^#//p' Makefile
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
@@ -53,7 +54,13 @@ test-full: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m "full or not full" $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.dev
-	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(filter-out bench/synth_%,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+
+# Area and timing over units and libraries, with pictures (an hour; needs open libraries).
+synth: $(VENV)/.dev
+	$(BIN)/python bench/synth_table.py
+	$(BIN)/python bench/synth_sweep.py
+	$(BIN)/python bench/synth_pictures.py
 
 lint: $(VENV)/.dev types
 	$(BIN)/ruff check .

@@ -81,14 +81,19 @@ def gen(
     preset: Preset = "paper",
     config: ConfigFile = None,
     overrides: Overrides = None,
+    pdk: Annotated[str, typer.Option(help="PDK that LibreLane's config.json names.")] = "sky130hd",
+    period_ns: Annotated[
+        float | None, typer.Option(help="Clock period of the SDC file, in ns.")
+    ] = None,
 ) -> None:
-    """Write a unit's Verilog, its file list and manifest.json."""
+    """Write a unit's Verilog, file list, manifest.json, and what hands it on to other flows."""
     from dstar.gen.emit import emit
+    from dstar.gen.handoff import write_handoff
 
     manifest = emit(unit, _config(preset, config, overrides), output)
     names = [*manifest["files"], f"{unit}.f", "manifest.json"]
-    for name in names:
-        path = output / name
+    handoff = write_handoff(manifest, output, pdk=pdk, period_ns=period_ns)
+    for path in [*(output / name for name in names), *handoff]:
         typer.echo(f"{path}  {path.stat().st_size / 1000:.1f} kB")
 
 
@@ -178,6 +183,60 @@ def compare(
     if json_file is not None:
         report.write_json(json_file)
     raise typer.Exit(0 if report.bit_exact else 1)
+
+
+@app.command()
+def synth(
+    unit: Annotated[str, typer.Argument(help="pe, pe_tile, mpu or qpu.")],
+    preset: Preset = "paper",
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    pdk: Annotated[
+        str | None,
+        typer.Option(
+            help="sky130hd (default), ihp-sg13g2, gf180mcu, asap7, freepdk45, osu018, "
+            "osu035, or generic: no library, areas in NAND2 equivalents."
+        ),
+    ] = None,
+    liberty: Annotated[
+        list[Path] | None, typer.Option(help="Liberty file, .lib or .lib.gz; repeat for more.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the report as JSON.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", "-o", help="Where scripts, logs and netlists go.")
+    ] = Path("out/synth"),
+    clock_ps: Annotated[
+        int | None, typer.Option(min=1, help="Clock period to optimise for, in ps.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="Optimise for fast or small.")] = "fast",
+    flat: Annotated[bool, typer.Option("--flat", help="No sum by instance counts.")] = False,
+    reference: Annotated[
+        bool, typer.Option(help="Also synthesize the INT8 reference of equal throughput.")
+    ] = True,
+    average_bits: Annotated[
+        float | None, typer.Option(min=0.1, help="For throughput per area.")
+    ] = None,
+) -> None:
+    """Synthesize a unit with Yosys: area, cell mix and timing against an INT8 reference."""
+    from dstar.synth.command import run_synth
+    from dstar.synth.report import AVERAGE_BITS
+
+    code = run_synth(
+        unit,
+        _config(preset, config, overrides),
+        pdk=pdk,
+        liberty=liberty or (),
+        json_file=json_file,
+        folder=folder,
+        clock_ps=clock_ps,
+        recipe=recipe,
+        hierarchical=not flat,
+        reference=reference,
+        average_bits=AVERAGE_BITS if average_bits is None else average_bits,
+    )
+    raise typer.Exit(code)
 
 
 def main() -> None:

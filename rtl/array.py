@@ -76,7 +76,7 @@ class PEArray(wiring.Component):
         array = self.cfg.array
         cluster = array.cluster
 
-        above = PERow(self.cfg, rows=1)
+        above = PERow(self.cfg, rows=1, offset=True)
         m.submodules.offset_row = shared(platform, above)
         m.d.comb += [
             above.digits.eq(self.offset),

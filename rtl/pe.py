@@ -16,23 +16,31 @@ from dstar.rtl.hierarchy import Shared
 def partial_product(m: Module, name: str, digit: Value, weight: Value) -> tuple[Value, Value]:
     """Offset one's complement of ``digit * weight`` and the carry-in that completes it.
 
-    ``digit`` is a signed digit, two's complement, -2 to 1, so the product is a selection (0, w,
-    2w) and an inversion: no multiplier.  The sign bit is inverted, which adds
+    ``digit`` is a signed digit, two's complement, -2 to 1, so the product is a selection: 0, w,
+    not w or not 2w.  Every choice has a line of its own, decoded once a digit (PEs that share
+    operand registers share it), so a product bit is one and-or gate; selecting a magnitude and
+    inverting it costs an exclusive-or a bit more.  The sign bit is inverted, which adds
     ``2**len(weight)`` and makes the pattern unsigned: no sign extension.
     """
     width = len(weight) + 1
-    one, two, negative = (Signal(name=f"{name}_{s}") for s in ("one", "two", "negative"))
+    names = ("one", "minus_one", "minus_two")
+    one, minus_one, minus_two = (Signal(name=f"{name}_{choice}") for choice in names)
     product = Signal(width, name=f"{name}_product")
+    single, twice = Cat(weight, weight[-1]), Cat(0, weight)
     m.d.comb += [
-        one.eq(digit[0]),
-        negative.eq(digit[1]),
-        two.eq(negative & ~one),
+        one.eq(digit[0] & ~digit[1]),
+        minus_one.eq(digit[0] & digit[1]),
+        minus_two.eq(~digit[0] & digit[1]),
         product.eq(
-            (Cat(weight, weight[-1]) & one.replicate(width) | Cat(0, weight) & two.replicate(width))
-            ^ Cat(negative.replicate(width - 1), ~negative)
+            (
+                single & one.replicate(width)
+                | ~single & minus_one.replicate(width)
+                | ~twice & minus_two.replicate(width)
+            )
+            ^ (1 << len(weight))
         ),
     ]
-    return product, negative
+    return product, digit[1]
 
 
 class PE(Shared):
@@ -111,10 +119,20 @@ class PE(Shared):
             carry_ins.append(carry_in)
         total = carry_save_sum(m, [*products, base], width=width, carry_ins=carry_ins)
 
-        m.d.sync += acc.eq(total)
-        with m.If(~(self.keep | self.double)):
-            m.d.sync += shadow.eq(acc)
-        with m.Elif(self.shift):
-            m.d.sync += shadow.eq(self.shadow_i)
+        # One line for each choice, as above: smaller than two multiplexers or an enable.
+        capture, move, stay = Signal(), Signal(), Signal()
+        m.d.comb += [
+            capture.eq(~(self.keep | self.double)),
+            move.eq(self.shift & ~capture),
+            stay.eq(~(self.shift | capture)),
+        ]
+        m.d.sync += [
+            acc.eq(total),
+            shadow.eq(
+                acc & capture.replicate(width)
+                | self.shadow_i & move.replicate(width)
+                | shadow & stay.replicate(width)
+            ),
+        ]
         m.d.comb += self.shadow_o.eq(shadow)
         return m

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -48,6 +48,9 @@ class PETile(Shared):
     A block whose sums have been captured holds them until ``start``, even while ``shift`` moves
     the sums of the tile before through the blocks to its right.
 
+    ``offset``: a block of the offset row, whose digits are 0 or -2 only; the low bit of each digit
+    is ignored, which halves its PEs' logic.
+
     Members
     -------
     digits_i, keep_i, double_i / ``_o``: operand and control path, left to right.
@@ -58,9 +61,10 @@ class PETile(Shared):
     Latency: one cycle from each input to its output of the same name.
     """
 
-    def __init__(self, cfg: Config, *, rows: int) -> None:
+    def __init__(self, cfg: Config, *, rows: int, offset: bool = False) -> None:
         self.cfg = cfg
         self.rows = rows
+        self.offset = offset
         self.cols = cfg.array.cluster
         super().__init__(
             {
@@ -81,18 +85,23 @@ class PETile(Shared):
 
     @property
     def module_name(self) -> str:
-        """Verilog module name; the height tells the offset row's blocks from the others."""
-        return f"pe_tile_{self.rows}x{self.cols}"
+        """Verilog module name."""
+        return f"pe_tile_{'offset_' if self.offset else ''}{self.rows}x{self.cols}"
 
     def elaborate(self, platform: Any) -> Module:
         """Registers on two edges, PEs between them."""
         m = Module()
-        digits = Signal(len(self.digits_i), reset_less=True)
+        digits: Value = Signal(len(self.digits_i), reset_less=True)
         weights = Signal(len(self.weights_i), reset_less=True)
         keep = Signal(init=1)
         double = Signal()
+        if self.offset:
+            high = Signal(len(digits) // SLICE_BITS, reset_less=True)
+            m.d.sync += high.eq(Cat(bit for bit in self.digits_i[1::SLICE_BITS]))
+            digits = Cat(Cat(0, bit) for bit in high)
+        else:
+            m.d.sync += digits.eq(self.digits_i)
         m.d.sync += [
-            digits.eq(self.digits_i),
             weights.eq(self.weights_i),
             keep.eq(self.keep_i),
             double.eq(self.double_i),
@@ -132,6 +141,7 @@ class PERow(Shared):
     """A row of :class:`PETile`: ``rows`` tokens times all output channels.
 
     Control for the next row down leaves one cycle later (``_o``), in step with the weights.
+    ``offset``: the offset row (:class:`PETile`).
 
     Members
     -------
@@ -140,9 +150,10 @@ class PERow(Shared):
     sums: the rightmost column's shadow registers, ``rows`` sums.
     """
 
-    def __init__(self, cfg: Config, *, rows: int) -> None:
+    def __init__(self, cfg: Config, *, rows: int, offset: bool = False) -> None:
         self.cfg = cfg
         self.rows = rows
+        self.offset = offset
         super().__init__(
             {
                 "digits": In(flat(digits_layout(cfg, rows))),
@@ -163,7 +174,7 @@ class PERow(Shared):
     @property
     def module_name(self) -> str:
         """Verilog module name."""
-        return f"pe_row_{self.rows}"
+        return "pe_row_offset" if self.offset else f"pe_row_{self.rows}"
 
     def elaborate(self, platform: Any) -> Module:
         """Blocks side by side, each taking from its left neighbour."""
@@ -177,7 +188,7 @@ class PERow(Shared):
         digits, keep, double = self.digits, self.keep_i, self.double_i
         sums: Any = None
         for block in range(self.cfg.array.block_cols):
-            tile = PETile(self.cfg, rows=self.rows)
+            tile = PETile(self.cfg, rows=self.rows, offset=self.offset)
             m.submodules[f"tile_{block}"] = shared(platform, tile)
             m.d.comb += [
                 tile.digits_i.eq(digits),

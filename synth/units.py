@@ -1,0 +1,95 @@
+"""The designs that can be synthesized, and what each is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from amaranth.lib import wiring
+
+from dstar.gen.config import Config
+from dstar.gen.emit import UNITS
+from dstar.gen.library import VerilogLibrary
+from dstar.rtl.tile import PERow, PETile
+from dstar.synth.errors import SynthError
+from dstar.synth.reference import Int8Row, Int8Tile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """A component to synthesize.
+
+    ``top``: its module.  ``keep``: modules to synthesize once and count by instance (shell
+    patterns).  ``divide``: parts that the reported area is an average of.  ``reference``: the INT8
+    design to compare with, and ``compared``: prefixes of the modules on each side that the
+    comparison is about (all when empty).
+    """
+
+    top: str
+    create: Callable[[Config], wiring.Component]
+    keep: tuple[str, ...] = ()
+    divide: Callable[[Config], int] = lambda _: 1
+    reference: Callable[[Config], wiring.Component] | None = None
+    reference_count: Callable[[Config], int] = lambda _: 1
+    compared: tuple[str, ...] = field(default=())
+
+
+def _tile(cfg: Config) -> wiring.Component:
+    return PETile(cfg, rows=cfg.array.cluster)
+
+
+def _int8_tile(cfg: Config) -> wiring.Component:
+    return Int8Tile(cfg, rows=cfg.array.cluster)
+
+
+#: What a row or an array of PEs is made of: one block, counted by instance.
+_BLOCKS = ("pe_tile_*", "int8_tile_*")
+#: Modules of the MPU that are worth synthesizing once.
+_MPU_KEEP = (*_BLOCKS, "weight_column", "slice_bank")
+
+_SPECIAL = {
+    "pe": Design(
+        top="pe_tile",
+        create=_tile,
+        divide=lambda cfg: cfg.array.cluster**2,
+        reference=_int8_tile,
+    ),
+    "pe_tile": Design(top="pe_tile", create=_tile, reference=_int8_tile),
+    "pe_row": Design(
+        top="pe_row",
+        create=lambda cfg: PERow(cfg, rows=cfg.array.cluster),
+        keep=_BLOCKS,
+        reference=lambda cfg: Int8Row(cfg, rows=cfg.array.cluster),
+    ),
+    "mpu": Design(
+        top="mpu",
+        create=UNITS["mpu"].create,
+        keep=_MPU_KEEP,
+        reference=_int8_tile,
+        reference_count=lambda cfg: cfg.array.block_rows * cfg.array.block_cols,
+        compared=("pe_tile_",),
+    ),
+}
+
+
+def unit_names() -> list[str]:
+    """Names that :func:`design` accepts."""
+    return list(dict.fromkeys([*_SPECIAL, *UNITS]))
+
+
+def design(unit: str) -> Design:
+    """The design behind a unit's name.
+
+    Raises:
+        SynthError: there is no such unit.
+    """
+    if unit in _SPECIAL:
+        return _SPECIAL[unit]
+    if unit not in UNITS:
+        raise SynthError(f"unknown unit {unit!r}; units are {', '.join(unit_names())}")
+    return Design(top=unit, create=UNITS[unit].create)
+
+
+def verilog(top: str, component: wiring.Component, cfg: Config) -> str:
+    """Verilog of a component and everything below it."""
+    return VerilogLibrary(cfg).emit(top, component)
