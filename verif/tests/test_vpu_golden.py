@@ -1,0 +1,305 @@
+"""The golden VPU against float64, and its private arithmetic against exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dstar.golden.vpu import VPU
+from dstar.golden.vpu_config import VectorConfig
+from dstar.golden.vpu_float import (
+    Accumulator,
+    add,
+    from_bits,
+    from_half,
+    maximum,
+    multiply,
+    to_bits,
+    to_half,
+)
+from dstar.golden.vpu_generate import compare, generate, main, measure, reference, ulp
+from dstar.golden.vpu_isa import Instruction, Op, Program, Source
+from dstar.golden.vpu_programs import (
+    layer_norm,
+    modulate,
+    normalize,
+    residual,
+    softmax,
+    softmax_row,
+    unary,
+)
+from dstar.golden.vpu_steps import body_cycles, program_cycles
+from dstar.golden.vpu_tables import TABLES, build_table
+from dstar.golden.vpu_unary import FUNCTIONS, Name
+
+Half = npt.NDArray[np.float16]
+Float64 = npt.NDArray[np.float64]
+
+#: Any 24-bit pattern without subnormals, which the format does not have.
+patterns = st.integers(0, 2**24 - 1).filter(lambda b: b >> 15 & 0xFF or not b & 0x7FFF)
+
+
+def nearest(x: Fraction) -> float:
+    """Nearest private float, ties to even."""
+    if x == 0:
+        return 0.0
+    exponent = math.frexp(float(x))[1] - 16
+    while abs(x) >= Fraction(2) ** (exponent + 16):
+        exponent += 1
+    while abs(x) < Fraction(2) ** (exponent + 15):
+        exponent -= 1
+    value = Fraction(round(x / Fraction(2) ** exponent)) * Fraction(2) ** exponent
+    if abs(value) < Fraction(2) ** -126:
+        return 0.0
+    return math.copysign(math.inf, x) if abs(value) >= 2**128 else float(value)
+
+
+@given(patterns, patterns)
+def test_private_arithmetic_rounds_once(a_bits: int, b_bits: int) -> None:
+    a, b = (from_bits(np.array([x], np.uint32)) for x in (a_bits, b_bits))
+    x, y = float(a[0]), float(b[0])
+    total, product, larger = (float(f(a, b)[0]) for f in (add, multiply, maximum))
+    if math.isnan(x) or math.isnan(y):
+        assert math.isnan(total)
+        assert math.isnan(product)
+        assert math.isnan(larger)
+        return
+    assert larger == max(x, y)
+    if math.isfinite(x) and math.isfinite(y):
+        assert total == nearest(Fraction(x) + Fraction(y))
+        assert product == nearest(Fraction(x) * Fraction(y))
+        assert math.copysign(1, product) == math.copysign(1, x) * math.copysign(1, y)
+
+
+def test_half_conversions_are_exact_and_round_once() -> None:
+    half = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    back = to_half(from_half(half))
+    np.testing.assert_array_equal(back, half)
+    bits = np.arange(2**24, dtype=np.uint32)[:: 2**5 + 1]
+    wide = from_bits(bits[(bits >> 15 & 0xFF) > 0])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(to_half(wide), wide.astype(np.float16))
+    assert to_bits(from_half(np.array([np.nan], np.float16)))[0] == 0x7FC000
+
+
+def test_maximum_of_zeros() -> None:
+    a, b = np.array([-0.0, 0.0, -0.0], np.float32), np.array([0.0, -0.0, -0.0], np.float32)
+    assert np.signbit(maximum(a, b)).tolist() == [False, False, True]
+
+
+@given(st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=40))
+def test_accumulator_is_exact(patterns: list[int]) -> None:
+    values = np.array(patterns, np.uint16).view(np.float16)
+    acc = Accumulator((1,), 60, 28)
+    for value in values:
+        acc.add(from_half(np.array([value])))
+    got = float(acc.read()[0])
+    if np.isfinite(values).all():
+        assert got == nearest(sum((Fraction(float(v)) for v in values), Fraction(0)))
+    else:
+        with np.errstate(invalid="ignore"):
+            want = float(values[~np.isfinite(values)].astype(np.float64).sum())
+        assert got == want or (math.isnan(got) and math.isnan(want))
+
+
+def test_accumulator_overflow_is_infinite() -> None:
+    acc = Accumulator((3,), 42, 24)
+    acc.add(np.array([2.0**17, 2.0**16, -(2.0**17)], np.float32))
+    acc.add(np.array([0, 2.0**16, 0], np.float32))
+    assert acc.read().tolist() == [np.inf, np.inf, -np.inf]
+    acc.clear()
+    assert acc.read().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5, 64])
+def test_fold_sums_all_lanes(lanes: int, seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal(lanes).astype(np.float16)
+    acc = Accumulator((lanes,), 60, 28)
+    acc.add(from_half(x))
+    acc.fold()
+    want = nearest(sum((Fraction(float(v)) for v in x), Fraction(0)))
+    assert acc.read().tolist() == [want] * lanes
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_is_within_a_unit_everywhere(name: Name) -> None:
+    accuracy = measure(name, VectorConfig())
+    assert accuracy.errors.shape == (2**16,)
+    assert accuracy.worst <= 0.63
+    assert accuracy.against == 0
+
+
+def test_measurement_sees_errors() -> None:
+    want = reference("exp")
+    with np.errstate(over="ignore"):
+        good = want.astype(np.float16).astype(np.float64)
+    assert compare("exp", good, want).passes
+    for pattern, wrong in ((0x3C00, 2.72 + 0.004), (0xFC00, 2.0**-24), (0x7C00, 65504.0)):
+        bad = good.copy()
+        bad[pattern] = wrong
+        assert not compare("exp", bad, want).passes
+    bad = good.copy()
+    bad[0x0001] = np.nextafter(np.float16(1), np.float16(0))
+    assert compare("exp", bad, want).against == 1
+
+
+def test_references_obey_identities() -> None:
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    keep = np.isfinite(x) & (np.abs(x) < 20) & (x != 0)
+    s, mirrored = reference("sigmoid")[keep], np.roll(reference("sigmoid"), 2**15)[keep]
+    np.testing.assert_allclose(s + mirrored, 1, rtol=1e-15)
+    np.testing.assert_allclose(reference("silu")[keep], x[keep] * s, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"segments": 6}, "vector.segments must be a power of two from 2 to 64, got 6"),
+        ({"width": 31}, "vector.width must be an integer from 18 to 30, got 31"),
+        ({"acc_width": 63}, "vector.acc_width must be an integer from 42 to 62, got 63"),
+        ({"acc_fraction": 23}, "vector.acc_fraction must be an integer from 24 to 43, got 23"),
+        ({"program": 1}, "vector.program must be an integer from 2 to 64, got 1"),
+    ],
+)
+def test_configuration_is_checked(values: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VectorConfig(**values)
+
+
+def test_generator_refuses_what_misses_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=r"silu must be within 1 unit .* and 1 steps against"):
+        generate(VectorConfig(width=20))
+    with pytest.raises(ValueError, match=r"table tanh_form: .* must be below 2097152 \(22 bits\)"):
+        generate(VectorConfig(segments=4))
+    assert main(["--width", "20"]) == 1
+    assert "refused: vector.segments 8, vector.width 20: silu" in capsys.readouterr().err
+    assert main([]) == 0
+    assert "gelu_tanh    0.558" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cfg", [VectorConfig(segments=16, width=20), VectorConfig(width=24)])
+def test_generator_accepts_other_configurations(cfg: VectorConfig) -> None:
+    assert all(accuracy.passes for accuracy in generate(cfg))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_stay_in_their_width(name: str) -> None:
+    table = build_table(name, segments=8, width=22)
+    segment, position = np.meshgrid(np.arange(8), np.arange(2**16), indexing="ij")
+    assert np.abs(table.evaluate(segment, position)).max() < 2**21
+
+
+def softmax_rows(x: Half, cfg: VectorConfig | None = None) -> Float64:
+    """Softmax of (keys, queries) by the programs."""
+    unit = VPU(x.shape[1], cfg)
+    exponentials = unit.run(softmax(len(x)), np.concatenate([x, x]))
+    return unit.run(normalize(len(x)), exponentials).astype(np.float64)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+def test_softmax_over_4608_keys(spread: float, seed: int) -> None:
+    x = (np.random.default_rng(seed).standard_normal((4608, 8)) * spread).astype(np.float16)
+    x[:, 0] = 0.5
+    got, wide = softmax_rows(x), x.astype(np.float64)
+    want = np.exp(wide - wide.max(axis=0))
+    want /= want.sum(axis=0)
+    assert np.abs(got - want).max() < 1e-3
+    assert np.abs(got.sum(axis=0) - 1).max() < 2e-3
+
+
+def test_softmax_extremes() -> None:
+    x = np.zeros((6, 5), np.float16)
+    x[:, 0] = -np.inf
+    x[:, 1] = 7
+    x[3, 2] = 65504
+    x[:, 3] = np.arange(6) * 2.0**-24
+    x[1:, 4] = -np.inf
+    y = softmax_rows(x)
+    assert np.isnan(y[:, 0]).all()
+    np.testing.assert_allclose(y[:, 1], 1 / 6, rtol=1e-3)
+    assert y[:, 2].tolist() == [0, 0, 0, 1, 0, 0]
+    np.testing.assert_allclose(y[:, 3], 1 / 6, rtol=1e-3)
+    assert y[:, 4].tolist() == [1, 0, 0, 0, 0, 0]
+
+
+def test_softmax_layouts_agree(seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((24, 8)).astype(np.float16)
+    columns = softmax_rows(np.concatenate([x.reshape(-1, 1)] * 8, axis=1))[:, 0]
+    unit = VPU(8)
+    rows = unit.run(normalize(24), unit.run(softmax_row(24), np.concatenate([x, x])))
+    np.testing.assert_array_equal(rows.ravel(), columns)
+
+
+def norm(x: Half, epsilon: float = 1e-6) -> Float64:
+    """LayerNorm of (channels, tokens) in extended precision."""
+    wide = x.astype(np.longdouble)
+    centred = wide - wide.mean(axis=0)
+    result = centred / np.sqrt((centred**2).mean(axis=0) + np.longdouble(epsilon))
+    return result.astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("spread", "mean"), [(1.0, 0.0), (1.0, 5.0), (30.0, -3.0), (0.01, 0.2), (300.0, 1000.0)]
+)
+@pytest.mark.parametrize("channels", [37, 1152])
+def test_layer_norm_is_within_a_unit(spread: float, mean: float, channels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((channels, 64)) * spread + mean).astype(np.float16)
+    got = VPU(64).run(layer_norm(channels), np.concatenate([x] * 3)).astype(np.float64)
+    want = norm(x)
+    assert (np.abs(got - want) / ulp(want)).max() < 1.0
+
+
+def test_modulated_layer_norm_and_residual(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, h = rng.standard_normal((2, 48, 8)).astype(np.float16)
+    one_scale, shift, gate = rng.standard_normal((3, 48)).astype(np.float16)
+    scalars = np.stack([one_scale, shift], axis=1).ravel()
+    wide = norm(x) * one_scale[:, None].astype(np.float64) + shift[:, None].astype(np.float64)
+    got = VPU(8).run(layer_norm(48, modulate=True), np.concatenate([x] * 3), scalars)
+    np.testing.assert_allclose(got, wide, rtol=2**-10, atol=2**-12)
+    again = VPU(8).run(modulate(48), x, scalars)
+    exact = x.astype(np.float64) * one_scale[:, None] + shift[:, None].astype(np.float64)
+    np.testing.assert_allclose(again, exact, rtol=2**-10, atol=2**-12)
+    pairs = np.stack([h, x], axis=1).reshape(-1, 8)
+    gated = VPU(8).run(residual(48, gate=True), pairs, gate).astype(np.float64)
+    exact = x.astype(np.float64) + h.astype(np.float64) * gate[:, None]
+    np.testing.assert_allclose(gated, exact, rtol=2**-10, atol=2**-12)
+    plain = VPU(8).run(residual(48), pairs)
+    exact = x.astype(np.float64) + h.astype(np.float64)
+    assert (np.abs(plain.astype(np.float64) - exact) / ulp(exact)).max() <= 0.516
+
+
+def test_streams_must_fit_the_programs() -> None:
+    x = np.zeros((3, 4), np.float16)
+    with pytest.raises(ValueError, match="the programs take 2 input words, got 3"):
+        VPU(4).run(unary(Op.EXP, 2), x)
+    with pytest.raises(ValueError, match="the programs take 3 scalar words, got 0"):
+        VPU(4).run(residual(3, gate=True), np.zeros((6, 4), np.float16))
+    long = Program((Instruction(Op.MOVE),) * 17)
+    with pytest.raises(ValueError, match="a program must have at most 16 instructions, got 17"):
+        VPU(4).run([long], x[:0])
+
+
+def test_instructions_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"constant must be a private float, got 0\.1"):
+        Instruction(Op.MOVE, 0, Source.CONSTANT, constant=0.1)
+    with pytest.raises(ValueError, match="dst must be from 0 to 3, got 4"):
+        Instruction(Op.MOVE, 4)
+    with pytest.raises(ValueError, match="count must be from 1 to 65536, got 0"):
+        Program((Instruction(Op.MOVE),), 0)
+    with pytest.raises(ValueError, match="a program must have instructions, got none"):
+        Program(())
+
+
+def test_cycle_counts() -> None:
+    (gelu,) = unary(Op.GELU, 64)
+    assert body_cycles(gelu, 64) == 16
+    assert program_cycles(gelu, 64) == 64 * 16 + 2
+    assert sum(body_cycles(p, 64) for p in softmax(64) if p.count > 1) == 2 + 3 + 8
