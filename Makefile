@@ -16,6 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt
 DEMO_STEPS ?= 0:8
+# Processes run side by side here; BLAS threads within them would only compete.
+export OPENBLAS_NUM_THREADS := 1
 OUT := out
 
 .DEFAULT_GOAL := help

@@ -8,7 +8,8 @@ message on standard error and exit code 2; a comparison that is not bit-exact en
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -66,6 +67,15 @@ def _progress(console: Console) -> Progress:
     )
 
 
+@contextmanager
+def _building(progress: Progress) -> Iterator[None]:
+    """A line that stands while the simulator is made."""
+    name = "building the simulator (cached after the first time)"
+    task = progress.add_task(name, total=None)
+    yield
+    progress.remove_task(task)
+
+
 @app.command()
 def doctor() -> None:
     """Show every tool that is found or missing, and how to get it."""
@@ -76,7 +86,9 @@ def doctor() -> None:
 
 @app.command()
 def gen(
-    unit: Annotated[str, typer.Argument(help="pe, pe_tile or mpu.")],
+    unit: Annotated[
+        str, typer.Argument(help="pe, pe_tile, mpu, qpu, qpu_mpu, vpu, output_path or matrix.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
     preset: Preset = "paper",
     config: ConfigFile = None,
@@ -132,7 +144,7 @@ def capture(
 @app.command()
 def compare(
     dump: Annotated[Path, typer.Argument(help="A dump, as capture writes it.")],
-    unit: Annotated[str, typer.Option(help="mpu.")] = "mpu",
+    unit: Annotated[str, typer.Option(help="mpu, qpu, qpu+mpu, output or vpu.")] = "mpu",
     preset: Preset = "paper",
     config: ConfigFile = None,
     overrides: Overrides = None,
@@ -150,35 +162,28 @@ def compare(
 ) -> None:
     """Run a dump's layers through the RTL and compare with the golden model, bit by bit."""
     from dstar.golden.dump import DumpReader
-    from dstar.golden.profile import dump_tables
-    from dstar.verif.compare import compare as run_compare
     from dstar.verif.compare import parse_steps
-    from dstar.verif.compare.mpu import mpu_simulator
+    from dstar.verif.compare.units import check_unit, run_unit
 
-    if unit != "mpu":
-        raise ConfigError(f"unknown unit {unit!r}; units that compare are mpu")
+    check_unit(unit)
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise ConfigError(f"cannot write {json_file}: no such folder")
     cfg = _config(preset, config, overrides)
     console, status = Console(), Console(stderr=True)
-    with DumpReader(dump, saturate=saturate) as reader:
-        chosen = parse_steps(steps, len(reader.steps)) if steps else reader.steps
-        tables = dump_tables(reader, reader.match(layers), cfg)
-        with ExitStack() as stack:
-            with status.status("building the simulator (cached after the first time)"):
-                simulator = stack.enter_context(mpu_simulator(cfg))
-            progress = stack.enter_context(_progress(status))
-            task = progress.add_task("tiles", total=None)
-            report = run_compare(
-                reader,
-                cfg,
-                simulator,
-                tables=tables,
-                layers=layers,
-                steps=chosen,
-                jobs=jobs,
-                progress=lambda done, all_: progress.update(task, completed=done, total=all_),
-            )
+    with DumpReader(dump, saturate=saturate) as reader, _progress(status) as progress:
+        task = progress.add_task("tiles", total=None, visible=False)
+        report = run_unit(
+            unit,
+            reader,
+            cfg,
+            layers=layers,
+            steps=parse_steps(steps, len(reader.steps)) if steps else reader.steps,
+            jobs=jobs,
+            building=lambda: _building(progress),
+            progress=lambda done, total: progress.update(
+                task, completed=done, total=total, visible=True
+            ),
+        )
     report.print(console)
     if json_file is not None:
         report.write_json(json_file)

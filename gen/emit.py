@@ -16,9 +16,14 @@ from amaranth.lib import data, stream, wiring
 
 from dstar.gen.config import Config, ConfigError
 from dstar.gen.library import VerilogLibrary, flat_ports
+from dstar.rtl.matrix import MatrixUnit
 from dstar.rtl.mpu import MPU
+from dstar.rtl.output_path import OutputPath
 from dstar.rtl.pe import PE
+from dstar.rtl.qpu import QPU
+from dstar.rtl.qpu_mpu import QPUWithMPU
 from dstar.rtl.tile import PETile
+from dstar.rtl.vpu import VPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,12 @@ class Unit:
     blocks: Callable[[Config], list[str]]
 
 
+def _rows(cfg: Config) -> list[str]:
+    """The array's row, where compiling it once saves more than calling it costs."""
+    small = cfg.array.rows * cfg.array.cols <= 64
+    return [] if small else [f"pe_row_{cfg.array.cluster}"]
+
+
 UNITS: dict[str, Unit] = {
     "pe": Unit(create=PE, latency=lambda _: {"accumulate": 1, "capture": 1}, blocks=lambda _: []),
     "pe_tile": Unit(
@@ -44,7 +55,22 @@ UNITS: dict[str, Unit] = {
     "mpu": Unit(
         create=MPU,
         latency=lambda mpu: {"last_beat_to_output": mpu.latency},
-        blocks=lambda cfg: [f"pe_row_{cfg.array.cluster}"],
+        blocks=_rows,
+    ),
+    "qpu": Unit(create=QPU, latency=lambda qpu: qpu.latency, blocks=lambda _: []),
+    "qpu_mpu": Unit(
+        create=QPUWithMPU,
+        latency=lambda both: both.latency,
+        blocks=_rows,
+    ),
+    "vpu": Unit(create=VPU, latency=lambda vpu: vpu.latencies, blocks=lambda _: ["vpu_lane"]),
+    "output_path": Unit(
+        create=OutputPath, latency=lambda path: {"column": path.latency}, blocks=lambda _: []
+    ),
+    "matrix": Unit(
+        create=MatrixUnit,
+        latency=lambda matrix: {"last_beat_to_output": matrix.latency},
+        blocks=_rows,
     ),
 }
 

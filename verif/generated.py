@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dstar.gen.config import Config
 from dstar.gen.emit import emit
@@ -17,7 +17,7 @@ def dut_from_manifest(directory: Path, manifest: dict[str, Any]) -> Dut:
     """
     streams = {item["name"]: item for item in manifest["streams"]}
     belongs = {f"{name}__{signal}" for name in streams for signal in ("payload", "valid", "ready")}
-    directions = {"input": "in", "output": "out"}
+    directions: dict[str, Literal["in", "out"]] = {"input": "in", "output": "out"}
     return Dut(
         sources=tuple(directory / name for name in manifest["files"]),
         top=manifest["top"],

@@ -129,7 +129,7 @@ def build(
     defines: Mapping[str, object] | None = None,
     extra_args: Sequence[str] = (),
     waves: bool | None = None,
-    optimize: int = 3,
+    optimize: int = 1,
     jobs: int | None = None,
     timeout_s: float = 1800.0,
 ) -> Build:

@@ -66,7 +66,7 @@ def reduce(images: Floats, side: int = SOURCE_SIDE) -> Floats:
 
 def load_source() -> tuple[Floats, Ints]:
     """The source digits: images (1797, 8, 8) in [-1, 1] and their classes (1797,)."""
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+    from sklearn.datasets import load_digits
 
     digits = load_digits()
     images = np.asarray(digits.images, np.float32) * (2.0 / SOURCE_MAX) - 1.0

@@ -148,6 +148,6 @@ def beats(product: Product, cfg: Config) -> int:
 
 
 def generated(cfg: Config, folder: Path, **options: Any) -> tuple[Build, Dut]:
-    """The MPU's simulator, compiled in little time rather than for speed, and description."""
+    """The MPU's simulator and description."""
     dut = generate("mpu", cfg, folder)
-    return build_harness(dut, **{"optimize": 1, **options}), dut
+    return build_harness(dut, **options), dut

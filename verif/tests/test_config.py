@@ -90,7 +90,7 @@ def test_bad_file(text: str, message: str, tmp_path: Path) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read .*none.toml: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.toml: No such file or directory"):
         load_config(file=tmp_path / "none.toml")
 
 

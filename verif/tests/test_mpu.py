@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ CONFIGS = {
     "one_lane": "rows=8 cols=2 cluster=2 lanes=1 k_tile=5 exponent_span=0",
     "one_row": "rows=1 cols=12 cluster=1 k_tile=20 exponent_span=5",
 }
-PATTERNS = {
+PATTERNS: dict[str, dict[str, Any]] = {
     "free": {},
     "idle": {"idle": 0.4},
     "backpressure": {"backpressure": 0.6},
@@ -159,7 +160,9 @@ def test_a_fault_is_caught(fault: str, tmp_path: Path, seed: int) -> None:
     source.write_text(broken)
     products = random_products(np.random.default_rng(seed), cfg, 40)
     with pytest.raises((AssertionError, SimulationError)):
-        play_products(build_harness(dut, optimize=1), dut, cfg, products, seed=seed, backpressure=0.8)
+        play_products(
+            build_harness(dut, optimize=1), dut, cfg, products, seed=seed, backpressure=0.8
+        )
 
 
 def test_a_reset_without_a_clock_edge(tmp_path: Path, seed: int) -> None:

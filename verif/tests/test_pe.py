@@ -18,7 +18,7 @@ CONFIGS = ["", "lanes=1", "lanes=2 weight_bits=5 k_tile=9", "lanes=8 exponent_sp
 
 def simulate(text: str, overrides: str, seed: int) -> None:
     """Run the bench on the Verilog ``text``."""
-    simulator = build([("pe.v", text)], "pe", optimize=1)
+    simulator = build([("pe.v", text)], "pe")
     run(simulator, "dstar.verif.benches.pe_bench", env={"DSTAR_CONFIG": overrides}, seed=seed)
 
 

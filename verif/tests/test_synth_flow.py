@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from amaranth.sim import Simulator
-from synth_tools import LOGIC, flip_flop, installed, library, toy
 
 from dstar.gen.config import Config, load_config
 from dstar.synth.command import run_synth
@@ -23,6 +22,7 @@ from dstar.synth.reference import BoothPE, Int8PE, Int8Tile
 from dstar.synth.report import synth_unit
 from dstar.synth.script import Plan
 from dstar.synth.timing import abc_delays, sta_delay, sta_program
+from dstar.verif.tests.synth_tools import LOGIC, flip_flop, installed, library, toy
 
 pytest.importorskip("pyosys")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synth_tools import toy
 
 from dstar.gen.config import load_config
 from dstar.synth.errors import SynthError
@@ -16,6 +15,7 @@ from dstar.synth.memory import memory_area
 from dstar.synth.netlist import MEMORY, MemoryShape, Netlist
 from dstar.synth.paper import against_paper
 from dstar.synth.pdk import CUSTOM, find_pdk
+from dstar.verif.tests.synth_tools import toy
 
 
 def test_wide_nets_get_trees_of_buffers(tmp_path: Path) -> None:

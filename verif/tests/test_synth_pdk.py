@@ -6,12 +6,12 @@ import gzip
 from pathlib import Path
 
 import pytest
-from synth_tools import LOGIC, flip_flop, gate, installed, library, toy
 
 from dstar.synth.errors import SynthError
 from dstar.synth.known import PDKS
 from dstar.synth.liberty import parse_liberty, read_liberty
 from dstar.synth.pdk import CUSTOM, find_pdk
+from dstar.verif.tests.synth_tools import LOGIC, flip_flop, gate, installed, library, toy
 
 SKY = "sky130_fd_sc_hd__tt_025C_1v80.lib"
 
@@ -37,7 +37,7 @@ def _find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> Path:
 
 def test_liberty_areas_pins_and_kinds(tmp_path: Path) -> None:
     """The first area in the file, a wire load's, is nobody's."""
-    cells = {}
+    cells: dict[str, float] = {}
     for path in toy(tmp_path):
         cells |= read_liberty(path).cells
     assert {name: cell.area for name, cell in cells.items()} == {

@@ -49,12 +49,17 @@ def test_mpu_from_unknown_state(tmp_path: Path, seed: int) -> None:
     command = [icarus, "-g2005", *options, "-o", "a.out", str(bench), *map(str, dut.sources)]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     result = subprocess.run(
-        ["vvp", "-n", "a.out"], cwd=tmp_path, check=True, timeout=300, capture_output=True, text=True
+        ["vvp", "-n", "a.out"],
+        cwd=tmp_path,
+        check=True,
+        timeout=300,
+        capture_output=True,
+        text=True,
     )
     assert result.stdout == ""
     lines = (tmp_path / "output.hex").read_text().split()
     assert len(lines) == parameters["OUTPUTS"]
     size = (width["output"] + 7) // 8
     # int() refuses an x in any digit.
-    words = [np.frombuffer(int(line, 16).to_bytes(size, "little"), np.uint8) for line in lines]
-    check_words(np.stack(words), cfg, [(p.tile, p.weights) for p in products])
+    received = [np.frombuffer(int(line, 16).to_bytes(size, "little"), np.uint8) for line in lines]
+    check_words(np.stack(received), cfg, [(p.tile, p.weights) for p in products])
