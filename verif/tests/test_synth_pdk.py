@@ -9,7 +9,7 @@ import pytest
 
 from dstar.synth.errors import SynthError
 from dstar.synth.known import PDKS
-from dstar.synth.liberty import parse_liberty, read_liberty
+from dstar.synth.liberty import Cell, parse_liberty, read_liberty
 from dstar.synth.pdk import CUSTOM, find_pdk
 from dstar.verif.tests.synth_tools import LOGIC, flip_flop, gate, installed, library, toy
 
@@ -37,7 +37,7 @@ def _find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> Path:
 
 def test_liberty_areas_pins_and_kinds(tmp_path: Path) -> None:
     """The first area in the file, a wire load's, is nobody's."""
-    cells: dict[str, float] = {}
+    cells: dict[str, Cell] = {}
     for path in toy(tmp_path):
         cells |= read_liberty(path).cells
     assert {name: cell.area for name, cell in cells.items()} == {
