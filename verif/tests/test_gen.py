@@ -15,7 +15,8 @@ import pytest
 import dstar.gen
 from dstar.gen.config import ConfigError, load_config
 from dstar.gen.emit import UNITS, emit
-from dstar.verif.toolchain import find_verilator
+from dstar.verif.cache import cache_folder
+from dstar.verif.verilate import usable_verilator
 
 ODD = ("rows=6", "cols=10", "lanes=2", "k_tile=10")
 CONFIGS = [("tiny", ()), ("tiny", ODD), ("tiny", ("cluster=1", "reset=async_low")), ("edge", ())]
@@ -46,7 +47,7 @@ def test_verilator_lints_it(
 ) -> None:
     """Not one warning, but for the waivers that gen/lint.vlt justifies."""
     verilog = generate(unit, preset, overrides, tmp_path)
-    verilator = find_verilator()
+    verilator = usable_verilator(cache_folder())
     waivers = Path(dstar.gen.__path__[0]) / "lint.vlt"
     command = [verilator.executable, "--lint-only", "-Wall", "--top-module", unit]
     assert "%" not in run(*command, waivers, verilog, env=verilator.environment)

