@@ -78,7 +78,7 @@ def test_every_change_is_another_build(
         build(source, "counter", waves=True),
         build(source, "counter", hier_blocks=["step"]),
         build(source, "counter", extra_args=["--assert"]),
-        build(source, "counter", optimize=1),
+        build(source, "counter", optimize=3),
     ]
     assert len({made.folder for made in builds}) == len(builds)
     assert not any(made.cached for made in builds)
