@@ -15,7 +15,7 @@ SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt
-DEMO_STEPS ?= 0:8
+DEMO_STEPS ?= 0:28
 # Processes run side by side here; BLAS threads within them would only compete.
 export OPENBLAS_NUM_THREADS := 1
 OUT := out

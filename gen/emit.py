@@ -158,7 +158,7 @@ def _write_if_changed(path: Path, text: str) -> None:
 def emit(name: str, cfg: Config, directory: Path) -> dict[str, Any]:
     """Write ``NAME.v``, ``NAME.f`` and ``manifest.json`` into ``directory``; return the manifest.
 
-    The Verilog holds every distinct module once, leaves first, and carries the configuration's
+    The Verilog holds every distinct module once and carries the configuration's
     hash in its first line.  Files whose contents would not change are left alone.
 
     Raises:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from amaranth.back import verilog
+from amaranth.back import rtlil
+from amaranth.back.verilog import _convert_rtlil_text
 from amaranth.hdl import ClockDomain, ClockSignal, Elaboratable, Instance, ResetSignal, Value
 from amaranth.lib import wiring
 
@@ -35,7 +36,6 @@ class VerilogLibrary:
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
-        self._components: dict[str, wiring.Component] = {}
         self._texts: dict[str, str] = {}
 
     def instance(self, component: Shared) -> Elaboratable:
@@ -43,50 +43,40 @@ class VerilogLibrary:
         name = component.module_name
         # Its ports are read, its body may not be elaborated again: not a forgotten submodule.
         component._MustUse__used = True
-        if name not in self._components:
-            self._components[name] = component
+        if name not in self._texts:
             self._texts[name] = self._convert(name, component)
         arguments: dict[str, Any] = {
             f"{'i' if flow == wiring.In else 'o'}_{port}": value
             for port, flow, value in flat_ports(component)
         }
-        if self.has_clock(name):
-            arguments["i_clk"] = ClockSignal()
-        if self.has_reset(name):
-            arguments["i_rst"] = ResetSignal()
+        top = self._texts[name].partition(f"module \\{name}\n")[2].partition("\nend\n")[0]
+        for port, signal in (("clk", ClockSignal()), ("rst", ResetSignal())):
+            if re.search(rf"^  wire .*input \d+ \\{port}$", top, re.MULTILINE):
+                arguments[f"i_{port}"] = signal
         return Instance(name, **arguments)
 
-    def has_clock(self, name: str) -> bool:
-        """Whether the module has a clock port."""
-        return re.search(r"^  input clk;", self._texts[name], re.MULTILINE) is not None
-
-    def has_reset(self, name: str) -> bool:
-        """Whether the module has a reset port."""
-        return re.search(r"^  input rst;", self._texts[name], re.MULTILINE) is not None
-
     def emit(self, name: str, component: wiring.Component) -> str:
-        """Verilog of ``component`` under ``name`` and of every module below it, leaves first."""
-        if self.cfg.clock.reset == "async_low":
-            self._texts[name] = self._convert(f"{name}_core", component)
-            self._texts[f"{name}_wrapper"] = self._wrapper(name, component)
-        else:
-            self._texts[name] = self._convert(name, component)
-        return "\n".join(self._texts.values())
+        """Verilog of ``component`` under ``name`` and of every module below it."""
+        low = self.cfg.clock.reset == "async_low"
+        self._texts[name] = self._convert(f"{name}_core" if low else name, component)
+        # One run of Yosys for all modules: its start takes longer than the work.
+        text: str = _convert_rtlil_text("\n".join(self._texts.values()), strip_internal_attrs=True)
+        for pattern in (_HEADER, _MEMORY_INIT, _INIT_ATTRIBUTE):
+            text = pattern.sub("", text)
+        text = _REGISTER_INIT.sub(r"\1;", text)
+        return f"{text}\n{self._wrapper(name, component)}" if low else text
 
     def _convert(self, name: str, component: wiring.Component) -> str:
-        text = verilog.convert(
+        """RTLIL of a component and of what lies below it, but for shared modules."""
+        return rtlil.convert(
             component,
             name=name,
             platform=self,
             emit_src=False,
-            strip_internal_attrs=True,
             missing_domain=lambda domain: ClockDomain(
                 domain, async_reset=self.cfg.clock.reset == "async_low"
             ),
         )
-        for pattern in (_HEADER, _MEMORY_INIT, _INIT_ATTRIBUTE):
-            text = pattern.sub("", text)
-        return _REGISTER_INIT.sub(r"\1;", text)
 
     def _wrapper(self, name: str, component: wiring.Component) -> str:
         """A module with an active-low ``rst_n`` around the core with its active-high ``rst``."""
