@@ -51,7 +51,7 @@ class VerilogLibrary:
         }
         top = self._texts[name].partition(f"module \\{name}\n")[2].partition("\nend\n")[0]
         for port, signal in (("clk", ClockSignal()), ("rst", ResetSignal())):
-            if re.search(rf"^  wire .*input \d+ \\{port}$", top, re.MULTILINE):
+            if re.search(rf"^  wire .*input \d+ +\\{port}$", top, re.MULTILINE):
                 arguments[f"i_{port}"] = signal
         return Instance(name, **arguments)
 
