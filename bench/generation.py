@@ -18,7 +18,7 @@ from rich.table import Table
 from dstar.gen.config import Config, load_config
 from dstar.gen.emit import emit
 from dstar.gen.library import VerilogLibrary
-from dstar.rtl.array import PEArray
+from dstar.rtl.mpu.array import PEArray
 
 SIZES = (8, 16, 32)
 

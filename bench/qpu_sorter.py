@@ -20,8 +20,8 @@ from amaranth.lib import wiring
 
 from dstar.gen.config import PRESETS, Config
 from dstar.gen.library import VerilogLibrary
-from dstar.rtl.qpu_bitonic import BitonicReorder
-from dstar.rtl.qpu_reorder import BucketReorder
+from dstar.rtl.qpu.bitonic import BitonicReorder
+from dstar.rtl.qpu.reorder import BucketReorder
 from dstar.rtl.sorter import IterativeSorter, PipelinedSorter
 from dstar.rtl.sorter_network import SorterShape
 

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 
 from dstar.gen.config import PRESETS
 from dstar.golden.bins import BinTable
-from dstar.verif.qpu_timeline import Timeline, measure
+from dstar.verif.qpu.timeline import Timeline, measure
 
 
 def draw(timeline: Timeline, path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dstar.gen.config import load_config
-from dstar.rtl.tile import PETile
+from dstar.rtl.mpu.tile import PETile
 from dstar.synth.flow import synthesize
 from dstar.synth.pdk import find_pdk
 from dstar.synth.reference import BoothPE, Int8Tile

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from dstar.gen.config import MAX_SLICES, PRESETS
-from dstar.golden.vpu_isa import Op, Program
-from dstar.golden.vpu_programs import (
+from dstar.golden.vpu.isa import Op, Program
+from dstar.golden.vpu.programs import (
     layer_norm,
     modulate,
     normalize,
@@ -16,7 +16,7 @@ from dstar.golden.vpu_programs import (
     softmax_row,
     unary,
 )
-from dstar.golden.vpu_steps import body_cycles, program_cycles
+from dstar.golden.vpu.steps import body_cycles, program_cycles
 
 CFG = PRESETS["paper"]
 LANES, COLS = CFG.array.rows, CFG.array.cols

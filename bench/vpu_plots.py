@@ -12,9 +12,9 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from dstar.golden.vpu_config import VectorConfig
-from dstar.golden.vpu_generate import Accuracy, measure, report
-from dstar.golden.vpu_unary import FUNCTIONS
+from dstar.golden.vpu.config import VectorConfig
+from dstar.golden.vpu.generate import Accuracy, measure, report
+from dstar.golden.vpu.unary import FUNCTIONS
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -17,13 +17,13 @@ from amaranth.lib import data, stream, wiring
 from dstar.gen.config import Config, ConfigError
 from dstar.gen.library import VerilogLibrary, flat_ports
 from dstar.rtl.matrix import MatrixUnit
-from dstar.rtl.mpu import MPU
-from dstar.rtl.output_path import OutputPath
-from dstar.rtl.pe import PE
-from dstar.rtl.qpu import QPU
+from dstar.rtl.mpu.mpu import MPU
+from dstar.rtl.mpu.pe import PE
+from dstar.rtl.mpu.tile import PETile
+from dstar.rtl.output.path import OutputPath
+from dstar.rtl.qpu.qpu import QPU
 from dstar.rtl.qpu_mpu import QPUWithMPU
-from dstar.rtl.tile import PETile
-from dstar.rtl.vpu import VPU
+from dstar.rtl.vpu.vpu import VPU
 
 
 @dataclass(frozen=True, kw_only=True)

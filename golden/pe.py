@@ -1,4 +1,4 @@
-"""Processing element, cycle by cycle: the model of :class:`dstar.rtl.pe.PE`."""
+"""Processing element, cycle by cycle: the model of :class:`dstar.rtl.mpu.pe.PE`."""
 
 from __future__ import annotations
 

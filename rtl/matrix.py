@@ -9,13 +9,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from dstar.gen.config import Config
-from dstar.rtl.mpu import MPU
-from dstar.rtl.output_path import OutputPath, channel_layout, output_command_layout
+from dstar.rtl.mpu.mpu import MPU
+from dstar.rtl.output.path import OutputPath, channel_layout, output_command_layout
 from dstar.rtl.streams import command_layout, slices_layout, weights_layout
 
 
 class MatrixUnit(wiring.Component):
-    """:class:`~dstar.rtl.mpu.MPU` and :class:`~dstar.rtl.output_path.OutputPath` in a row.
+    """:class:`~dstar.rtl.mpu.mpu.MPU` and :class:`~dstar.rtl.output.path.OutputPath` in a row.
 
     Parameters
     ----------

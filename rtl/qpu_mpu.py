@@ -9,9 +9,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from dstar.gen.config import Config
-from dstar.rtl.mpu import MPU
-from dstar.rtl.qpu import QPU
-from dstar.rtl.qpu_streams import header_layout, qpu_command_layout, vector_layout
+from dstar.rtl.mpu.mpu import MPU
+from dstar.rtl.qpu.qpu import QPU
+from dstar.rtl.qpu.streams import header_layout, qpu_command_layout, vector_layout
 from dstar.rtl.streams import command_layout, sums_layout, weights_layout
 
 
@@ -21,8 +21,8 @@ class QPUWithMPU(wiring.Component):
     Members
     -------
     quantize, x, reference, header, next_reference: the QPU's
-    (:class:`~dstar.rtl.qpu.QPU`; ``quantize`` is its ``command``).
-    command, weights, output: the MPU's (:class:`~dstar.rtl.mpu.MPU`).
+    (:class:`~dstar.rtl.qpu.qpu.QPU`; ``quantize`` is its ``command``).
+    command, weights, output: the MPU's (:class:`~dstar.rtl.mpu.mpu.MPU`).
     status, clear, perf: their flags and counters.
     """
 

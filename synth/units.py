@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from dstar.gen.config import Config
 from dstar.gen.emit import UNITS
 from dstar.gen.library import VerilogLibrary
-from dstar.rtl.tile import PERow, PETile
+from dstar.rtl.mpu.tile import PERow, PETile
 from dstar.synth.errors import SynthError
 from dstar.synth.reference import Int8Row, Int8Tile
 

@@ -12,12 +12,12 @@ from dstar.verif.packing import Field, Words, output_fields, pack
 
 Half = npt.NDArray[np.float16]
 
-#: :func:`dstar.rtl.output_path.channel_layout`: scale (bfloat16 without sign), bias.
+#: :func:`dstar.rtl.output.path.channel_layout`: scale (bfloat16 without sign), bias.
 CHANNEL = (Field(15), Field(16))
 
 
 def command_fields(columns: int) -> tuple[Field, ...]:
-    """:func:`dstar.rtl.output_path.output_command_layout`: first, last, keyframe, finest, base."""
+    """:func:`dstar.rtl.output.path.output_command_layout`: first, last, keyframe, finest, base."""
     base = Field(max(1, (columns - 1).bit_length()))
     return Field(1), Field(1), Field(1), Field(EXPONENT_BITS, signed=True), base
 

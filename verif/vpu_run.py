@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dstar.golden.vpu_isa import Instruction, Program, Source
-from dstar.golden.vpu_steps import program_cycles
+from dstar.golden.vpu.isa import Instruction, Program, Source
+from dstar.golden.vpu.steps import program_cycles
 from dstar.verif.harness import Dut
 from dstar.verif.packing import Field, Words, pack
 from dstar.verif.player import PlayResult, play
@@ -17,7 +17,7 @@ from dstar.verif.verilate import Build
 
 Half = npt.NDArray[np.float16]
 
-#: :func:`dstar.rtl.vpu_sequencer.command_layout`, from the least significant bit: an instruction
+#: :func:`dstar.rtl.vpu.sequencer.command_layout`, from the least significant bit: an instruction
 #: (op, dst, a, b, accumulate, emit, takes input, takes scalar, constant), last, repeat.
 COMMAND = [Field(4), Field(2), Field(3), Field(3), *[Field(1)] * 4, Field(24), Field(1), Field(16)]
 

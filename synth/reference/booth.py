@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from dstar.gen.config import MAX_PRECISION
-from dstar.rtl.carry_save import carry_save_sum
+from dstar.rtl.mpu.carry_save import carry_save_sum
 from dstar.synth.reference.int8 import Int8PE
 
 #: Radix-4 digits of an activation.
@@ -19,7 +19,7 @@ class BoothPE(Int8PE):
 
     Each digit, -2 to 2, selects a multiple of the weight with one decoded line a choice, products
     have no sign extension, and one carry-save tree sums them with the accumulator: what
-    :class:`dstar.rtl.pe.PE` does.  Missing sign extension adds :attr:`bias` a cycle, which a
+    :class:`dstar.rtl.mpu.pe.PE` does.  Missing sign extension adds :attr:`bias` a cycle, which a
     design would cancel by the value it starts from.
     """
 

@@ -1,6 +1,7 @@
 """A plain INT8 systolic array: what the mixed-precision array is measured against.
 
-Everything but the multiplier is as in :mod:`dstar.rtl.pe` and :mod:`dstar.rtl.tile`: accumulator
+Everything but the multiplier is as in :mod:`dstar.rtl.mpu.pe` and :mod:`dstar.rtl.mpu.tile`:
+accumulator
 width, shadow path with the same gates, blocks of PEs behind shared operand registers, drain
 control.  A PE multiplies one 8-bit activation by one weight a cycle, which is what four 2-bit
 lanes do at 8-bit precision; the multiplier's form is left to the synthesis tool.
@@ -24,7 +25,7 @@ class Int8PE(Shared):
     -------
     activation, weight: signed operands.
     keep: 0 begins a new sum and moves the finished one into the shadow register.
-    shift, shadow_i, shadow_o: shadow path, as in :class:`dstar.rtl.pe.PE`.
+    shift, shadow_i, shadow_o: shadow path, as in :class:`dstar.rtl.mpu.pe.PE`.
     """
 
     def __init__(self, cfg: Config) -> None:
@@ -57,7 +58,7 @@ class Int8PE(Shared):
         return m
 
     def connect_shadow(self, m: Module, acc: Signal) -> None:
-        """The shadow register: capture, move on or stay, as :class:`dstar.rtl.pe.PE` does it."""
+        """The shadow register: capture, move on or stay, as :class:`~dstar.rtl.mpu.pe.PE` does."""
         width = self.cfg.numeric.acc_width
         shadow = Signal(width, reset_less=True)
         move, stay = Signal(), Signal()
@@ -74,7 +75,7 @@ class Int8PE(Shared):
 
 
 class Int8Tile(Shared):
-    """``rows x cols`` PEs behind one set of operand registers, as ``dstar.rtl.tile.PETile``.
+    """``rows x cols`` PEs behind one set of operand registers, as ``dstar.rtl.mpu.tile.PETile``.
 
     Members as there, with ``activations`` for ``digits`` and without ``double``.  ``pe``: the PE's
     class.
@@ -143,7 +144,7 @@ class Int8Tile(Shared):
 
 
 class Int8Row(Shared):
-    """A row of blocks with its control registers, as ``dstar.rtl.tile.PERow``.
+    """A row of blocks with its control registers, as ``dstar.rtl.mpu.tile.PERow``.
 
     Members as there, with ``activations`` for ``digits`` and without ``double``.
     """

@@ -16,7 +16,7 @@ from dstar.gen.config import Config
 from dstar.gen.library import VerilogLibrary
 from dstar.golden.dump import DumpReader
 from dstar.golden.linear import FMDQLinear, LayerTables, LinearStep
-from dstar.rtl.output_path import OutputPath
+from dstar.rtl.output.path import OutputPath
 from dstar.verif.compare.check import Mismatch
 from dstar.verif.compare.plan import Place
 from dstar.verif.compare.report import CompareError, CompareReport, Figures

@@ -12,7 +12,7 @@ from dstar.verif.compare.check import JobResult, Mismatch
 from dstar.verif.compare.plan import Job, Place
 from dstar.verif.compare.qpu_plan import QPURun
 from dstar.verif.packing import Words, slices_fields, unpack
-from dstar.verif.qpu_stimulus import QPUStimulus, canonical, header_fields, unpack_vectors
+from dstar.verif.qpu.stimulus import QPUStimulus, canonical, header_fields, unpack_vectors
 
 #: What the fields of a slices word and of a header are called in a report.
 SLICE_NAMES = ("metadata", "code", "count", "last", "exponent")

@@ -12,7 +12,7 @@ from dstar.gen.config import Config
 from dstar.golden.linear import LinearStep
 from dstar.verif.compare.plan import Job, Place
 from dstar.verif.packing import Words, pack_commands, pack_weights
-from dstar.verif.qpu_stimulus import Activation, Float16, QPUStimulus, stimulus
+from dstar.verif.qpu.stimulus import Activation, Float16, QPUStimulus, stimulus
 
 
 @dataclass(frozen=True, eq=False)

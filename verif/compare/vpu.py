@@ -14,7 +14,7 @@ import numpy as np
 from dstar.gen.config import Config
 from dstar.gen.library import VerilogLibrary
 from dstar.golden.dump import DumpReader
-from dstar.rtl.vpu import VPU
+from dstar.rtl.vpu.vpu import VPU
 from dstar.verif.compare.check import Mismatch
 from dstar.verif.compare.plan import Place
 from dstar.verif.compare.report import CompareReport, Figures

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dstar.golden.dump import DumpReader
-from dstar.golden.vpu import VPU
-from dstar.golden.vpu_generate import ulp
-from dstar.golden.vpu_isa import Op, Program
-from dstar.golden.vpu_programs import layer_norm, normalize, residual, softmax, unary
-from dstar.golden.vpu_unary import Name
+from dstar.golden.vpu.generate import ulp
+from dstar.golden.vpu.isa import Op, Program
+from dstar.golden.vpu.programs import layer_norm, normalize, residual, softmax, unary
+from dstar.golden.vpu.unary import Name
+from dstar.golden.vpu.vpu import VPU
 
 Half = npt.NDArray[np.float16]
 Float64 = npt.NDArray[np.float64]
@@ -95,7 +95,7 @@ def normalization(x: Half, rows: int) -> Work:
 
 def activations(y: npt.NDArray[np.float32], rows: int) -> Iterator[Work]:
     """GELU in both forms and SiLU of (tokens, channels)."""
-    from dstar.golden.vpu_generate import reference
+    from dstar.golden.vpu.generate import reference
 
     vectors = token_tiles(_half(y), rows).astype(np.float16)
     for op, name in _ACTIVATIONS:

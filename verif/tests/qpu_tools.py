@@ -13,7 +13,7 @@ from dstar.golden.bins import BinEntry, BinTable, max_q
 from dstar.verif.generated import generate
 from dstar.verif.harness import Dut, build_harness
 from dstar.verif.player import PlayResult, play
-from dstar.verif.qpu_stimulus import (
+from dstar.verif.qpu.stimulus import (
     Activation,
     Float16,
     QPUStimulus,

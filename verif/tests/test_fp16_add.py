@@ -14,7 +14,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from dstar.rtl.fp16_add import CANONICAL_NAN, FP16Add
+from dstar.rtl.fp16.add import CANONICAL_NAN, FP16Add
 from dstar.rtl.hierarchy import shared
 from dstar.verif.player import play
 from dstar.verif.tests.rtl_bench import build_bench

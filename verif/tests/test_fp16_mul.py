@@ -15,7 +15,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from dstar.golden.fp16 import CANONICAL_NAN, fp16_add, fp16_from_integer, fp16_multiply
-from dstar.rtl.fp16_mul import FP16FromInteger, FP16Mul
+from dstar.rtl.fp16.mul import FP16FromInteger, FP16Mul
 from dstar.rtl.hierarchy import shared
 from dstar.verif.player import play
 from dstar.verif.tests.rtl_bench import build_bench

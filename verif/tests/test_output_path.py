@@ -15,7 +15,7 @@ from dstar.gen.config import PRESETS, Config
 from dstar.golden.bins import BinTable
 from dstar.golden.linear import FMDQLinear, LayerTables
 from dstar.golden.output import output, total_sums
-from dstar.rtl.output_path import OutputPath
+from dstar.rtl.output.path import OutputPath
 from dstar.verif.harness import Dut, build_harness
 from dstar.verif.output_words import channel_words, command_words, sums_words, vector_words
 from dstar.verif.player import PlayResult, play

@@ -13,9 +13,9 @@ from dstar.gen.config import PRESETS, ArrayConfig, Config, NumericConfig
 from dstar.golden.bins import BinEntry, BinTable
 from dstar.golden.encode import EncodedTile
 from dstar.golden.half import MAX_HALF
-from dstar.rtl.qpu import QPU
-from dstar.verif.qpu_coverage import Coverage
-from dstar.verif.qpu_stimulus import Activation, stimulus
+from dstar.rtl.qpu.qpu import QPU
+from dstar.verif.qpu.coverage import Coverage
+from dstar.verif.qpu.stimulus import Activation, stimulus
 from dstar.verif.tests.qpu_tools import Bench, activations, random_table, tables, values
 from dstar.verif.tests.rtl_bench import build_bench
 

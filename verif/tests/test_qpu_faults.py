@@ -10,10 +10,10 @@ import pytest
 from amaranth.hdl import Cat, Module
 
 from dstar.gen.config import ArrayConfig, Config, NumericConfig
-from dstar.rtl.fp16_add import FP16Add
+from dstar.rtl.fp16.add import FP16Add
 from dstar.rtl.hierarchy import shared
 from dstar.verif.process import SimulationError
-from dstar.verif.qpu_stimulus import stimulus
+from dstar.verif.qpu.stimulus import stimulus
 from dstar.verif.tests.qpu_tools import Bench, activations
 
 SMALL = Config(
@@ -55,13 +55,13 @@ class LossyAdd(FP16Add):
 
 #: Stage: what is replaced by what.
 FAULTS: dict[str, tuple[str, Any]] = {
-    "difference": ("dstar.rtl.qpu.FP16Add", LossyAdd),
-    "stage 1, magnitude": ("dstar.rtl.qpu_bins._halved", first_of_pair),
-    "stage 2, bins": ("dstar.rtl.qpu_bins.EXPONENT_BITS", 5),
-    "stage 3, quantize": ("dstar.rtl.qpu.UNIT", 24),
-    "stage 4, order": ("dstar.rtl.qpu_reorder.SLICE_BITS", 1),
-    "stage 5, encode": ("dstar.rtl.qpu_encode.or_all", first_only),
-    "reconstruct": ("dstar.rtl.qpu.BIAS", 16),
+    "difference": ("dstar.rtl.qpu.qpu.FP16Add", LossyAdd),
+    "stage 1, magnitude": ("dstar.rtl.qpu.bins._halved", first_of_pair),
+    "stage 2, bins": ("dstar.rtl.qpu.bins.EXPONENT_BITS", 5),
+    "stage 3, quantize": ("dstar.rtl.qpu.qpu.UNIT", 24),
+    "stage 4, order": ("dstar.rtl.qpu.reorder.SLICE_BITS", 1),
+    "stage 5, encode": ("dstar.rtl.qpu.encode.or_all", first_only),
+    "reconstruct": ("dstar.rtl.qpu.qpu.BIAS", 16),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dstar.gen.config import PRESETS
 from dstar.golden.bins import BinTable
-from dstar.verif.qpu_timeline import measure
+from dstar.verif.qpu.timeline import measure
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 
 from dstar.gen.config import PRESETS, Config
-from dstar.golden import vpu as golden
-from dstar.golden.vpu_config import VectorConfig
-from dstar.golden.vpu_isa import Instruction, Op, Program, Source, nearest_constant
-from dstar.golden.vpu_programs import (
+from dstar.golden.vpu import vpu as golden
+from dstar.golden.vpu.config import VectorConfig
+from dstar.golden.vpu.isa import Instruction, Op, Program, Source, nearest_constant
+from dstar.golden.vpu.programs import (
     layer_norm,
     modulate,
     normalize,
@@ -26,9 +26,9 @@ from dstar.golden.vpu_programs import (
     softmax_row,
     unary,
 )
-from dstar.golden.vpu_steps import body_cycles, program_cycles
-from dstar.golden.vpu_unary import FUNCTIONS
-from dstar.rtl.vpu import VPU
+from dstar.golden.vpu.steps import body_cycles, program_cycles
+from dstar.golden.vpu.unary import FUNCTIONS
+from dstar.rtl.vpu.vpu import VPU
 from dstar.verif.harness import Dut, build_harness
 from dstar.verif.player import PlayResult
 from dstar.verif.process import SimulationError

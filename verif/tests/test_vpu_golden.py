@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstar.golden.vpu import VPU
-from dstar.golden.vpu_config import VectorConfig
-from dstar.golden.vpu_float import (
+from dstar.golden.vpu.config import VectorConfig
+from dstar.golden.vpu.float import (
     Accumulator,
     add,
     from_bits,
@@ -23,9 +22,9 @@ from dstar.golden.vpu_float import (
     to_bits,
     to_half,
 )
-from dstar.golden.vpu_generate import compare, generate, main, measure, reference, ulp
-from dstar.golden.vpu_isa import Instruction, Op, Program, Source
-from dstar.golden.vpu_programs import (
+from dstar.golden.vpu.generate import compare, generate, main, measure, reference, ulp
+from dstar.golden.vpu.isa import Instruction, Op, Program, Source
+from dstar.golden.vpu.programs import (
     layer_norm,
     modulate,
     normalize,
@@ -34,9 +33,10 @@ from dstar.golden.vpu_programs import (
     softmax_row,
     unary,
 )
-from dstar.golden.vpu_steps import body_cycles, program_cycles
-from dstar.golden.vpu_tables import TABLES, build_table
-from dstar.golden.vpu_unary import FUNCTIONS, Name
+from dstar.golden.vpu.steps import body_cycles, program_cycles
+from dstar.golden.vpu.tables import TABLES, build_table
+from dstar.golden.vpu.unary import FUNCTIONS, Name
+from dstar.golden.vpu.vpu import VPU
 
 Half = npt.NDArray[np.float16]
 Float64 = npt.NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""Golden model of the vector unit: arithmetic, tables, programs."""

@@ -1,0 +1,1 @@
+"""Binary16 adder, multiplier and the rounding stage they share."""

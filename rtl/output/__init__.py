@@ -1,0 +1,1 @@
+"""The MPU's output path: integers to binary16 token vectors."""

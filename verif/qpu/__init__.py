@@ -1,0 +1,1 @@
+"""Stimulus, functional coverage and timeline of the quantizing unit."""
