@@ -2,7 +2,8 @@
 
 from dstar.verif.compare.check import Mismatch
 from dstar.verif.compare.report import CompareError, CompareReport, Figures
-from dstar.verif.compare.session import compare, parse_steps
+from dstar.verif.compare.select import parse_steps
+from dstar.verif.compare.session import compare
 from dstar.verif.compare.simulate import Played, Simulator
 
 __all__ = [

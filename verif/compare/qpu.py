@@ -5,24 +5,21 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from dstar.gen.config import Config
 from dstar.golden.dump import DumpReader
-from dstar.golden.linear import FMDQLinear, LayerTables
-from dstar.verif.compare.check import JobResult, check
-from dstar.verif.compare.plan import job_schedule, tile_total
+from dstar.golden.linear import LayerTables
+from dstar.verif.compare.check import check
+from dstar.verif.compare.plan import tile_total
+from dstar.verif.compare.pool import CheckedRun, Progress, Tell, count, in_threads
 from dstar.verif.compare.qpu_check import check_tiles, qpu_results, with_tiles
 from dstar.verif.compare.qpu_plan import Block, QPURun, blocks, qpu_runs
-from dstar.verif.compare.report import CompareError, CompareReport, Figures
+from dstar.verif.compare.report import CompareError, CompareReport
+from dstar.verif.compare.select import select
 from dstar.verif.generated import generate
 from dstar.verif.harness import Dut, build_harness
 from dstar.verif.player import play
@@ -35,22 +32,6 @@ QPU_UNITS = {"qpu": "qpu", "qpu+mpu": "qpu_mpu"}
 RUN_CYCLES = 65_536
 #: Seed of the simulator's own randomness: comparisons must not vary.
 SEED = 1
-
-#: Called with the tile products done and those in all, from any thread.
-Progress = Callable[[int, int], None]
-
-
-class _CancelledError(Exception):
-    """Raised inside a simulation that is not wanted any more."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CheckedRun:
-    """One finished run: its results, its simulation time, the MPU's cycle counters."""
-
-    results: list[JobResult]
-    seconds: float
-    counted: tuple[int, int] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +50,7 @@ class QPUSimulator:
         """Whether an MPU follows the QPU."""
         return self.unit == "qpu+mpu"
 
-    def __call__(self, run: QPURun, poll: Callable[[], None]) -> CheckedRun:
+    def __call__(self, run: QPURun, tell: Tell) -> CheckedRun:
         """Simulate a run and check every word.
 
         Raises
@@ -86,6 +67,10 @@ class QPUSimulator:
             del expect["slices"]
             timed = "output"
             expect[timed] = len(run.jobs) * self.cfg.array.cols
+
+        def progress(words: Mapping[str, int]) -> None:
+            tell(words["output"] // self.cfg.array.cols if self.with_mpu else words["header"])
+
         folder = self.folder / f"run-{next(self._number)}"
         result = play(
             self.build,
@@ -96,7 +81,7 @@ class QPUSimulator:
             stamps=True,
             max_cycles=1_000 + 8 * sum(map(len, inputs.values())) + 8 * sum(expect.values()),
             folder=folder,
-            progress=lambda _: poll(),
+            progress=progress,
         )
         shutil.rmtree(folder, ignore_errors=True)
         wrong = check_tiles(run, want, result.outputs)
@@ -163,121 +148,22 @@ def compare_qpu(
         If the steps or jobs are out of range, or the MPU's cycle counters contradict the
         schedule while its results are right.
     """
-    start = time.monotonic()
-    names = dump.match(layers)
-    chosen = dump.steps if steps is None else steps
-    if chosen.step != 1 or not 0 <= chosen.start < chosen.stop <= len(dump.steps):
-        raise CompareError(
-            f"steps must be A:B with 0 <= A < B <= {len(dump.steps)}, "
-            f"got {chosen.start}:{chosen.stop}"
-        )
-    if jobs < 1:
-        raise CompareError(f"jobs must be at least 1, got {jobs}")
-    figures = tuple(Figures(lanes=cfg.array.lanes) for _ in names)
-    shapes = [dump.layer(name) for name in names]
+    chosen = select(dump, cfg, layers=layers, steps=steps)
+    shapes = [dump.layer(name) for name in chosen.names]
     outs = [s.out_features if simulator.with_mpu else 1 for s in shapes]
-    total = len(chosen) * sum(
+    total = len(chosen.steps) * sum(
         tile_total(s.tokens, s.in_features, out, cfg) for s, out in zip(shapes, outs, strict=True)
     )
 
     def parts() -> Iterator[Block]:
-        for i, name in enumerate(names):
-            yield from _layer(dump, i, name, simulator, tables[name], chosen, figures[i])
+        for index, name in enumerate(chosen.names):
+            for golden in chosen.golden(index, tables[name]):
+                yield from blocks(index, golden, cfg, with_mpu=simulator.with_mpu)
 
-    done = 0
     planned = qpu_runs(parts(), cfg=cfg, with_mpu=simulator.with_mpu, cycles=RUN_CYCLES)
-    for run in _simulate(planned, simulator, jobs):
-        _count(run, figures, cfg)
-        done += len(run.results)
-        if progress is not None:
-            progress(done, total)
-    return CompareReport(
-        unit=simulator.unit,
-        preset=cfg.preset,
-        config_hash=cfg.hash,
-        dump=dump.path.name,
-        lanes=cfg.array.lanes,
-        steps=chosen,
-        names=names,
-        layers=figures,
-        tables=tuple(tables[name].delta.name for name in names),
-        seconds=time.monotonic() - start,
-    )
-
-
-def _layer(
-    dump: DumpReader,
-    index: int,
-    name: str,
-    simulator: QPUSimulator,
-    tables: LayerTables,
-    steps: range,
-    figures: Figures,
-) -> Iterator[Block]:
-    """Golden run of one layer: its blocks, with bits and errors noted in ``figures``."""
-    cfg = simulator.cfg
-    layer = FMDQLinear(dump.w(name), dump.b(name), tables=tables, cfg=cfg)
-    for step in range(steps.stop):
-        clipped = sum(dump.saturated.values())
-        reference, x = layer.reference, dump.x(name, step)
-        result = layer.step(x)
-        if step not in steps:
-            continue
-        y = dump.y(name, step).astype(np.float64)
-        figures.values += result.q.size
-        figures.bits += result.average_bits * result.q.size
-        figures.signal += float(np.square(y).sum())
-        figures.noise += float(np.square(result.y_carrier - y).sum())
-        figures.clipped += sum(dump.saturated.values()) - clipped
-        figures.saturated += result.saturated
-        reference = None if result.keyframe else reference
-        yield from blocks(index, step, x, reference, result, cfg, with_mpu=simulator.with_mpu)
-
-
-def _simulate(
-    planned: Iterator[QPURun], simulator: QPUSimulator, jobs: int
-) -> Iterator[CheckedRun]:
-    """Run in ``jobs`` threads, with one more planned ahead; an early end stops them all."""
-    cancelled = threading.Event()
-
-    def poll() -> None:
-        if cancelled.is_set():
-            raise _CancelledError
-
-    pending: set[Future[CheckedRun]] = set()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="compare") as pool:
-        try:
-            for run in planned:
-                while len(pending) > jobs:
-                    finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in finished)
-                pending.add(pool.submit(simulator, run, poll))
-            while pending:
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in finished)
-        finally:
-            cancelled.set()
-            pool.shutdown(cancel_futures=True)
-
-
-def _count(run: CheckedRun, figures: tuple[Figures, ...], cfg: Config) -> None:
-    """Add a run to the layers' figures; the MPU's counters must be what the schedule says."""
-    cycles = sum(result.cycles for result in run.results)
-    beats = slots = 0
-    for result in run.results:
-        schedule = job_schedule(result.job, cfg)
-        if run.counted is not None:
-            beats += schedule.beats
-            slots += schedule.slices
-        figures[result.job.place.layer].add_job(
-            result,
-            beats=schedule.beats if run.counted is not None else 0,
-            seconds=run.seconds * result.cycles / cycles if cycles else 0.0,
-        )
-    right = not any(result.mismatches for result in run.results)
-    if run.counted is not None and right and run.counted != (beats, slots):
-        raise CompareError(
-            f"the unit's counters contradict the schedule over {len(run.results)} tile products: "
-            f"{beats} compute cycles and {slots} lane slots expected, it counted "
-            f"{run.counted[0]} and {run.counted[1]}"
-        )
+    with closing(
+        in_threads(planned, simulator, jobs=jobs, total=total, progress=progress)
+    ) as finished:
+        for run in finished:
+            count(run, chosen.figures, cfg)
+    return chosen.report(simulator.unit, tables)

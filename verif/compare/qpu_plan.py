@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dstar.gen.config import Config
-from dstar.golden.linear import LinearStep
 from dstar.verif.compare.plan import Job, Place
+from dstar.verif.compare.select import GoldenStep
 from dstar.verif.packing import Words, pack_commands, pack_weights
-from dstar.verif.qpu.stimulus import Activation, Float16, QPUStimulus, stimulus
+from dstar.verif.qpu.stimulus import Activation, QPUStimulus, stimulus
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,36 +79,19 @@ class QPURun:
         }
 
 
-def blocks(
-    layer: int,
-    step: int,
-    x: Float16,
-    reference: Float16 | None,
-    result: LinearStep,
-    cfg: Config,
-    *,
-    with_mpu: bool,
-) -> Iterator[Block]:
-    """The blocks of one step of a layer.
-
-    Parameters
-    ----------
-    x, reference:
-        Activation and reference (tokens, in); no reference at a keyframe.
-    result:
-        The golden step, for its bin table and weights.
-    """
-    rows = cfg.array.rows
+def blocks(layer: int, golden: GoldenStep, cfg: Config, *, with_mpu: bool) -> Iterator[Block]:
+    """The blocks of one step of a layer."""
+    rows, result = cfg.array.rows, golden.result
     weights = result.weight.q if with_mpu else result.weight.q[:0]
-    for t, start in enumerate(range(0, len(x), rows)):
+    for t, start in enumerate(range(0, len(golden.x), rows)):
         part = slice(start, start + rows)
         activation = Activation(
-            x=x[part],
-            reference=None if reference is None else reference[part],
+            x=golden.x[part],
+            reference=None if golden.reference is None else golden.reference[part],
             table=result.table,
             cfg=cfg,
         )
-        yield Block(layer, step, t, activation, weights)
+        yield Block(layer, golden.step, t, activation, weights)
 
 
 def qpu_runs(

@@ -10,9 +10,10 @@ from dstar.golden.dump import DumpReader
 from dstar.golden.profile import dump_tables
 from dstar.verif.compare.mpu import mpu_simulator
 from dstar.verif.compare.output import compare_output, output_simulator
+from dstar.verif.compare.pool import Progress
 from dstar.verif.compare.qpu import QPU_UNITS, compare_qpu, qpu_simulator
 from dstar.verif.compare.report import CompareError, CompareReport
-from dstar.verif.compare.session import Progress, compare
+from dstar.verif.compare.session import compare
 from dstar.verif.compare.vpu import compare_vpu, vpu_simulator
 
 UNITS = ("mpu", *QPU_UNITS, "output", "vpu")
