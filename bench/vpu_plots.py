@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from dstar.golden.vpu.config import VectorConfig
+from dstar.gen.config import VectorConfig
 from dstar.golden.vpu.generate import Accuracy, measure, report
 from dstar.golden.vpu.unary import FUNCTIONS
 

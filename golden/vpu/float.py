@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dstar.gen.config import PRIVATE_FRACTION_BITS
+
 Private = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 #: Stored fraction bits; the significand has one more.
-FRACTION_BITS = 15
+FRACTION_BITS = PRIVATE_FRACTION_BITS
 #: Significand bits, the leading one included.
 SIGNIFICAND_BITS = FRACTION_BITS + 1
 #: Stored exponent bits and what a stored exponent exceeds the true one by.

@@ -16,7 +16,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from .config import VectorConfig
+from dstar.gen.config import ConfigError, VectorConfig
+
 from .float import from_half, to_half
 from .tables import TABLES, build_table
 from .unary import FUNCTIONS, Name, Unary
@@ -149,7 +150,7 @@ def generate(cfg: VectorConfig) -> tuple[Accuracy, ...]:
 
     Raises
     ------
-    ValueError
+    ConfigError
         If a coefficient does not fit, or a function misses the bound or is not monotonic; the
         message names it.
     """
@@ -158,7 +159,7 @@ def generate(cfg: VectorConfig) -> tuple[Accuracy, ...]:
     results = tuple(measure(name, cfg) for name in FUNCTIONS)
     for accuracy in results:
         if not accuracy.passes:
-            raise ValueError(
+            raise ConfigError(
                 f"vector.segments {cfg.segments}, vector.width {cfg.width}: {accuracy.name} must "
                 f"be within {BOUND:g} unit in the last place and monotonic, got "
                 f"{accuracy.worst:.3f} at {accuracy.worst_at:g} and {accuracy.against} steps "
@@ -192,7 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
         cfg = dataclasses.replace(defaults, segments=given.segments, width=given.width)
         print(report(cfg))
         generate(cfg)
-    except ValueError as error:
+    except ConfigError as error:
         print(f"refused: {error}", file=sys.stderr)
         return 1
     return 0

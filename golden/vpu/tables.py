@@ -18,12 +18,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .config import POSITION_BITS
+from dstar.gen.config import ConfigError
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 DEGREE = 3
+#: Bits of a position in a table's segment: the multiplier's unsigned operand.
+POSITION_BITS = 16
 
 
 def _logit(x: Float64) -> Float64:
@@ -137,7 +139,7 @@ def build_table(name: str, *, segments: int, width: int) -> Table:
 
     Raises
     ------
-    ValueError
+    ConfigError
         If a coefficient does not fit into ``width`` bits.
     """
     shape = _SHAPES[name]
@@ -171,7 +173,7 @@ def _check_range(table: Table, width: int) -> None:
         acc = ((acc * position) >> POSITION_BITS) + table.coefficients[:, k, None]
         largest = max(largest, int(np.abs(acc).max()))
     if largest >= limit:
-        raise ValueError(
-            f"table {table.name}: coefficients and sums must be below {limit} ({width} bits), "
-            f"got {largest}"
+        raise ConfigError(
+            f"vector.segments {len(table.coefficients)}, vector.width {width}: coefficients and "
+            f"sums of table {table.name} must be below {limit}, got {largest}"
         )

@@ -12,9 +12,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from .config import FIXED_BITS, POSITION_BITS, REDUCED_BITS, VectorConfig
+from dstar.gen.config import VectorConfig
+
 from .float import BIAS, FRACTION_BITS, SIGNIFICAND_BITS, Int64, Private, round_private
-from .tables import TABLES, build_table
+from .tables import POSITION_BITS, TABLES, build_table
+
+#: Fraction bits of the exponent of two in the range reduction of the non-linear functions.
+REDUCED_BITS = 16
+#: Bits of a GELU argument: below ``2**3``, in units of ``2**-16``.
+FIXED_BITS = 3 + 16
 
 Name = Literal["exp", "reciprocal", "rsqrt", "sigmoid", "silu", "gelu_tanh", "gelu"]
 FUNCTIONS: tuple[Name, ...] = (

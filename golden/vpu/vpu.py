@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .config import VectorConfig
+from dstar.gen.config import VectorConfig
+
 from .float import (
     Accumulator,
     Half,

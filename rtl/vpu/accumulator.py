@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
-from dstar.golden.vpu.config import VectorConfig
+from dstar.gen.config import VectorConfig
 from dstar.golden.vpu.float import FRACTION_BITS, SIGNIFICAND_BITS, WIDTH
 from dstar.rtl.hierarchy import Shared
 from dstar.rtl.vpu.control import accumulator_layout, magnitude_bits, unrounded_layout

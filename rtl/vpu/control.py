@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
-from dstar.golden.vpu.config import VectorConfig
+from dstar.gen.config import VectorConfig
 from dstar.golden.vpu.float import SIGNIFICAND_BITS
 from dstar.rtl.vpu.float import WORK_EXPONENT
 

@@ -8,11 +8,12 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from dstar.golden.vpu.config import FIXED_BITS, POSITION_BITS, REDUCED_BITS, VectorConfig
+from dstar.gen.config import VectorConfig
 from dstar.golden.vpu.float import FRACTION_BITS, SIGNIFICAND_BITS, WIDTH
 from dstar.golden.vpu.isa import Op
 from dstar.golden.vpu.steps import Horner, Magnitude, Place
-from dstar.golden.vpu.unary import LARGE
+from dstar.golden.vpu.tables import POSITION_BITS
+from dstar.golden.vpu.unary import FIXED_BITS, LARGE, REDUCED_BITS
 from dstar.rtl.hierarchy import Shared
 from dstar.rtl.vpu.control import control_layout, unrounded_layout
 from dstar.rtl.vpu.float import WORK_EXPONENT, Fields, wire

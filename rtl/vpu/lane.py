@@ -8,7 +8,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from dstar.golden.vpu.config import VectorConfig
+from dstar.gen.config import VectorConfig
 from dstar.golden.vpu.float import WIDTH
 from dstar.golden.vpu.isa import REGISTERS, Op
 from dstar.golden.vpu.steps import Magnitude

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from dstar.golden.vpu.config import VectorConfig
+from dstar.gen.config import VectorConfig
 from dstar.golden.vpu.float import WIDTH
 from dstar.golden.vpu.isa import Op
 from dstar.golden.vpu.steps import Step, steps

@@ -9,7 +9,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from dstar.gen.config import Config
-from dstar.golden.vpu.config import VectorConfig
 from dstar.golden.vpu.generate import generate
 from dstar.golden.vpu.isa import Op
 from dstar.golden.vpu.steps import latency
@@ -40,14 +39,13 @@ class VPU(wiring.Component):
 
     Raises
     ------
-    ValueError
+    ConfigError
         If the tables of ``vector`` miss their bound (:mod:`dstar.golden.vpu.generate`).
     """
 
-    def __init__(self, cfg: Config, vector: VectorConfig | None = None) -> None:
+    def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
-        self.vector = vector or VectorConfig()
-        generate(self.vector)
+        generate(cfg.vector)
         vectors = stream.Signature(data.ArrayLayout(16, cfg.array.rows))
         super().__init__(
             {
@@ -66,7 +64,7 @@ class VPU(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Tables once for all lanes: a lane only selects among a bus of segments."""
         m = Module()
-        vector, rows = self.vector, self.cfg.array.rows
+        vector, rows = self.cfg.vector, self.cfg.array.rows
         m.submodules.sequencer = sequencer = VPUSequencer(vector, lanes=rows)
         wiring.connect(m, wiring.flipped(self.command), sequencer.command)
         m.d.comb += [

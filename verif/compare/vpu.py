@@ -12,17 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from dstar.gen.config import Config
-from dstar.gen.library import VerilogLibrary
 from dstar.golden.dump import DumpReader
-from dstar.rtl.vpu.vpu import VPU
 from dstar.verif.compare.check import Mismatch
 from dstar.verif.compare.plan import Place
 from dstar.verif.compare.report import CompareReport, Figures
 from dstar.verif.compare.vpu_plan import Work, layer_work
-from dstar.verif.harness import Dut, StreamPort, build_harness
-from dstar.verif.packing import word_bits
+from dstar.verif.generated import generate
+from dstar.verif.harness import Dut, build_harness
 from dstar.verif.verilate import Build
-from dstar.verif.vpu_run import COMMAND, run_programs
+from dstar.verif.vpu_run import run_programs
 
 #: Seed of the simulator's own randomness: comparisons must not vary.
 SEED = 1
@@ -49,21 +47,7 @@ def vpu_simulator(cfg: Config) -> Iterator[VPUSimulator]:
         If there is no usable Verilator or compiler, or the build fails.
     """
     with tempfile.TemporaryDirectory(prefix="dstar-compare-") as folder:
-        path = Path(folder) / "vpu.v"
-        path.write_text(VerilogLibrary(cfg).emit("vpu", VPU(cfg)))
-        vector = 16 * cfg.array.rows
-        widths = {"command": word_bits(COMMAND), "input": vector, "scalar": 16}
-        streams = [StreamPort(name=n, direction="in", width=w) for n, w in widths.items()]
-        output = StreamPort(name="output", direction="out", width=vector)
-        low = cfg.clock.reset == "async_low"
-        dut = Dut(
-            sources=(path,),
-            top="vpu",
-            streams=(*streams, output),
-            reset="rst_n" if low else "rst",
-            reset_active_low=low,
-            hier_blocks=("vpu_lane",),
-        )
+        dut = generate("vpu", cfg, Path(folder))
         yield VPUSimulator(cfg, build_harness(dut), dut)
 
 
@@ -95,7 +79,7 @@ def compare_vpu(
     done, total = 0, len(names) * len(chosen)
     for layer, name in enumerate(names):
         for step in chosen:
-            for work in layer_work(dump, name, step, cfg.array.rows):
+            for work in layer_work(dump, name, step, cfg):
                 _play(simulator, work, figures[layer], layer, step)
             done += 1
             if progress is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dstar.gen.config import Config
 from dstar.golden.dump import DumpReader
 from dstar.golden.vpu.generate import ulp
 from dstar.golden.vpu.isa import Op, Program
@@ -64,9 +65,9 @@ def token_tiles(x: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic
     return np.ascontiguousarray(padded.reshape(tiles, rows, -1).transpose(2, 0, 1))
 
 
-def _run(programs: list[Program], vectors: Half) -> Half:
+def _run(programs: list[Program], vectors: Half, cfg: Config) -> Half:
     with np.errstate(over="ignore", invalid="ignore"):
-        return VPU(vectors.shape[1:]).run(programs, vectors)
+        return VPU(vectors.shape[1:], cfg.vector).run(programs, vectors)
 
 
 def _half(x: npt.NDArray[np.generic]) -> Half:
@@ -74,9 +75,9 @@ def _half(x: npt.NDArray[np.generic]) -> Half:
     return np.clip(x.astype(np.float64), -65504, 65504).astype(np.float16)
 
 
-def normalization(x: Half, rows: int) -> Work:
+def normalization(x: Half, cfg: Config) -> Work:
     """LayerNorm over the channels of (tokens, channels)."""
-    tiles = token_tiles(x, rows).astype(np.float16)
+    tiles = token_tiles(x, cfg.array.rows).astype(np.float16)
     vectors = np.concatenate([tiles] * 3)
     programs = layer_norm(len(tiles), epsilon=EPSILON)
     wide = tiles.astype(np.longdouble)
@@ -86,18 +87,18 @@ def normalization(x: Half, rows: int) -> Work:
         what="layer_norm",
         programs=programs,
         vectors=vectors,
-        golden=_run(programs, vectors),
+        golden=_run(programs, vectors, cfg),
         exact=exact.astype(np.float64),
         result=0,
         tokens=len(x),
     )
 
 
-def activations(y: npt.NDArray[np.float32], rows: int) -> Iterator[Work]:
+def activations(y: npt.NDArray[np.float32], cfg: Config) -> Iterator[Work]:
     """GELU in both forms and SiLU of (tokens, channels)."""
     from dstar.golden.vpu.generate import reference
 
-    vectors = token_tiles(_half(y), rows).astype(np.float16)
+    vectors = token_tiles(_half(y), cfg.array.rows).astype(np.float16)
     for op, name in _ACTIVATIONS:
         programs = unary(op, len(vectors))
         exact = reference(name)[vectors.view(np.uint16)]
@@ -105,36 +106,36 @@ def activations(y: npt.NDArray[np.float32], rows: int) -> Iterator[Work]:
             what=name,
             programs=programs,
             vectors=vectors,
-            golden=_run(programs, vectors),
+            golden=_run(programs, vectors, cfg),
             exact=exact,
             result=0,
             tokens=len(y),
         )
 
 
-def residual_sum(x: Half, y: npt.NDArray[np.float32], rows: int) -> Work:
+def residual_sum(x: Half, y: npt.NDArray[np.float32], cfg: Config) -> Work:
     """``x + y``, both (tokens, channels)."""
-    a, b = (token_tiles(_half(v), rows).astype(np.float16) for v in (x, y))
+    a, b = (token_tiles(_half(v), cfg.array.rows).astype(np.float16) for v in (x, y))
     vectors = np.stack([b, a], axis=1).reshape(-1, *a.shape[1:])
     programs = residual(len(a))
     return Work(
         what="residual",
         programs=programs,
         vectors=vectors,
-        golden=_run(programs, vectors),
+        golden=_run(programs, vectors, cfg),
         exact=a.astype(np.float64) + b.astype(np.float64),
         result=0,
         tokens=len(x),
     )
 
 
-def attention_rows(q: Half, k: Half, rows: int) -> Work:
+def attention_rows(q: Half, k: Half, cfg: Config) -> Work:
     """Softmax of one head's scores: q, k (tokens, head dimension); keys are the vectors."""
     scores = q.astype(np.float64) @ k.astype(np.float64).T / np.sqrt(q.shape[1])
-    tiles = token_tiles(_half(scores), rows).astype(np.float16)
+    tiles = token_tiles(_half(scores), cfg.array.rows).astype(np.float16)
     first, second = softmax(len(tiles)), normalize(len(tiles))
     both = np.concatenate([tiles, tiles])
-    unit = VPU(tiles.shape[1:])
+    unit = VPU(tiles.shape[1:], cfg.vector)
     exponentials = unit.run(first, both)
     probabilities = unit.run(second, exponentials)
     exact = np.exp(tiles.astype(np.float64) - tiles.max(axis=0).astype(np.float64))
@@ -149,7 +150,7 @@ def attention_rows(q: Half, k: Half, rows: int) -> Work:
     )
 
 
-def layer_work(dump: DumpReader, name: str, step: int, rows: int) -> Iterator[Work]:
+def layer_work(dump: DumpReader, name: str, step: int, cfg: Config) -> Iterator[Work]:
     """All operations on one layer at one step.
 
     A linear layer gives LayerNorm of its input, GELU and SiLU of its output and, where it keeps
@@ -157,12 +158,12 @@ def layer_work(dump: DumpReader, name: str, step: int, rows: int) -> Iterator[Wo
     gives, where the dump holds it, softmax of each head's scores.
     """
     x, y = dump.x(name, step), dump.y(name, step)
-    yield normalization(x, rows)
-    yield from activations(y, rows)
+    yield normalization(x, cfg)
+    yield from activations(y, cfg)
     if x.shape == y.shape:
-        yield residual_sum(x, y, rows)
+        yield residual_sum(x, y, cfg)
     attention = name.rpartition(".")[0]
     if name.endswith((".qkv", ".to_q")) and attention in dump.layers:
         q, k = (dump.activation(attention, step, tensor) for tensor in "qk")
         for head in range(len(q)):
-            yield attention_rows(q[head], k[head], rows)
+            yield attention_rows(q[head], k[head], cfg)

@@ -51,10 +51,17 @@ REFUSED = {
     "weight_bits=9": "numeric.weight_bits must be an integer from 2 to 8, got 9",
     "k_tile=four": "numeric.k_tile must be an integer, got 'four'",
     "exponent_span=-1": "numeric.exponent_span must be an integer from 0 to 16, got -1",
+    "axi_data_bits=96": "core.axi_data_bits must be 64, 128, 256 or 512, got 96",
+    "bank_words=48": "core.bank_words must be a power of two, got 48",
     "reset=async": "clock.reset must be 'sync' or 'async_low', got 'async'",
+    "segments=6": "vector.segments must be a power of two from 2 to 64, got 6",
+    "vector.width=wide": "vector.width must be an integer, got 'wide'",
     "rows": "override must be key=value, got 'rows'",
     "array.rose=4": "unknown key 'array.rose'; keys are array.cluster, array.cols, array.lanes, "
-    "array.rows, clock.reset, numeric.exponent_span, numeric.k_tile, numeric.weight_bits",
+    "array.rows, clock.reset, core.address_bits, core.axi_data_bits, core.bank_words, core.banks, "
+    "core.columns, core.k_tiles, core.outstanding, core.queue, core.semaphores, "
+    "numeric.exponent_span, numeric.k_tile, numeric.weight_bits, vector.acc_fraction, "
+    "vector.acc_width, vector.program, vector.segments, vector.width",
 }
 
 
@@ -73,7 +80,10 @@ def test_cluster_must_divide_the_columns_too() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[arrays]\nrows = 4", "unknown section 'arrays'; sections are array, numeric, clock"),
+        (
+            "[arrays]\nrows = 4",
+            "unknown section 'arrays'; sections are array, numeric, core, clock",
+        ),
         ("rows = 4", "unknown section 'rows'"),
         ("[array\n", "is not valid TOML"),
         ("[array]\nrows = 4.0", "array.rows must be an integer from 1 to 256, got 4.0"),

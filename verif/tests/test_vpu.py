@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dstar.gen.config import PRESETS, Config
+from dstar.gen.config import PRESETS, Config, ConfigError
 from dstar.golden.vpu import vpu as golden
-from dstar.golden.vpu.config import VectorConfig
 from dstar.golden.vpu.isa import Instruction, Op, Program, Source, nearest_constant
 from dstar.golden.vpu.programs import (
     layer_norm,
@@ -48,37 +47,40 @@ class Bench:
 
     build: Build
     dut: Dut
-    lanes: int
-    vector: VectorConfig
+    cfg: Config
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the unit."""
+        return self.cfg.array.rows
 
     def check(
         self, programs: list[Program], vectors: Half, scalars: Half | None = None, **options: Any
     ) -> PlayResult:
         """Run programs on both; every bit must be equal."""
         with np.errstate(all="ignore"):
-            want = golden.VPU(self.lanes, self.vector).run(programs, vectors, scalars)
+            want = golden.VPU(self.lanes, self.cfg.vector).run(programs, vectors, scalars)
         got, result = run_programs(self.build, self.dut, programs, vectors, scalars, **options)
         np.testing.assert_array_equal(got.view(np.uint16), want.view(np.uint16))
         return result
 
 
-def make(folder: Path, cfg: Config, vector: VectorConfig) -> Bench:
-    build, dut = build_bench("vpu", VPU(cfg, vector), folder, cfg)
-    return Bench(build, dut, cfg.array.rows, vector)
+def make(folder: Path, cfg: Config) -> Bench:
+    return Bench(*build_bench("vpu", VPU(cfg), folder, cfg), cfg)
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Four lanes, the default tables."""
-    return make(tmp_path_factory.mktemp("vpu"), PRESETS["tiny"], VectorConfig())
+    return make(tmp_path_factory.mktemp("vpu"), PRESETS["tiny"])
 
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Three lanes, and every parameter away from its default."""
-    cfg = PRESETS["tiny"].replace({"rows": 3, "cols": 3, "cluster": 3})
-    vector = VectorConfig(segments=16, width=24, acc_width=47, acc_fraction=25, program=20)
-    return make(tmp_path_factory.mktemp("vpu_odd"), cfg, vector)
+    array = {"rows": 3, "cols": 3, "cluster": 3}
+    vector = {"segments": 16, "width": 24, "acc_width": 47, "acc_fraction": 25, "program": 20}
+    return make(tmp_path_factory.mktemp("vpu_odd"), PRESETS["tiny"].replace(array | vector))
 
 
 @pytest.fixture(params=["tiny", "odd"])
@@ -183,7 +185,7 @@ def random_programs(rng: np.random.Generator, count: int, longest: int) -> list[
 @pytest.mark.parametrize("wait", [0.0, 0.2])
 def test_random_programs(bench: Bench, wait: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    programs = random_programs(rng, 200, bench.vector.program)
+    programs = random_programs(rng, 200, bench.cfg.vector.program)
     shape = (sum(p.words(Source.INPUT) for p in programs), bench.lanes)
     x = rng.integers(0, 2**16, shape, dtype=np.uint16).view(np.float16)
     x[::2] = rng.standard_normal(x[::2].shape).astype(np.float16)
@@ -196,7 +198,7 @@ def test_accumulator_at_both_ends(bench: Bench, terms: int, seed: int) -> None:
     """Terms that end around the accumulator's last place, ties among them, and around its first."""
     rng = np.random.default_rng(seed)
     programs, inputs = [], []
-    cfg = bench.vector
+    cfg = bench.cfg.vector
     top = cfg.acc_width - 1 - cfg.acc_fraction
     for power in (*range(-7 - cfg.acc_fraction, 2 - cfg.acc_fraction), top - 10, top - 9):
         # Integers of up to 11 bits times a power of two, brought back to where binary16 is.
@@ -257,5 +259,5 @@ def test_latencies_are_those_of_the_golden_model() -> None:
 
 
 def test_a_configuration_that_misses_its_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="silu must be within 1 unit in the last place"):
-        VPU(PRESETS["tiny"], VectorConfig(width=20))
+    with pytest.raises(ConfigError, match="silu must be within 1 unit in the last place"):
+        VPU(PRESETS["tiny"].replace({"vector.width": 20}))

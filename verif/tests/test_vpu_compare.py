@@ -23,7 +23,7 @@ def test_golden_on_the_shipped_model(tmp_path: Path) -> None:
     worst: dict[str, float] = {}
     with DumpReader(path) as dump:
         for name in dump.linear_layers:
-            for work in layer_work(dump, name, 3, 64):
+            for work in layer_work(dump, name, 3, PRESETS["paper"]):
                 worst[work.what] = max(worst.get(work.what, 0.0), work.worst_ulp)
                 if work.what == "softmax":
                     check_softmax(work)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstar.golden.vpu.config import VectorConfig
+from dstar.gen.config import ConfigError, VectorConfig
 from dstar.golden.vpu.float import (
     Accumulator,
     add,
@@ -168,14 +168,14 @@ def test_references_obey_identities() -> None:
     ],
 )
 def test_configuration_is_checked(values: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ConfigError, match=message):
         VectorConfig(**values)
 
 
 def test_generator_refuses_what_misses_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"silu must be within 1 unit .* and 1 steps against"):
+    with pytest.raises(ConfigError, match=r"silu must be within 1 unit .* and 1 steps against"):
         generate(VectorConfig(width=20))
-    with pytest.raises(ValueError, match=r"table tanh_form: .* must be below 2097152 \(22 bits\)"):
+    with pytest.raises(ConfigError, match=r"segments 4, .* of table tanh_form must be below"):
         generate(VectorConfig(segments=4))
     assert main(["--width", "20"]) == 1
     assert "refused: vector.segments 8, vector.width 20: silu" in capsys.readouterr().err
