@@ -1,0 +1,1 @@
+"""Building blocks of the processing core: buffer, memory access, registers, queues, semaphores."""
