@@ -1,0 +1,1 @@
+"""The core (MPC): instruction set, functional simulator and compiler."""
