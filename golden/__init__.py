@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .bins import BinEntry, BinTable
     from .encode import EncodedTile, decode, encode_layer
     from .linear import FMDQLinear, LayerTables, LinearStep
+    from .model.apply import apply
+    from .model.fmdq import FMDQ
+    from .model.sar import SAR
     from .quantize import Quantized, difference, reconstruct
     from .schedule import Schedule
     from .weights import QuantizedWeight, quantize_weight
@@ -22,6 +25,9 @@ _MODULES = {
     "bins": ("BinEntry", "BinTable"),
     "encode": ("EncodedTile", "decode", "encode_layer"),
     "linear": ("FMDQLinear", "LayerTables", "LinearStep"),
+    "model.apply": ("apply",),
+    "model.fmdq": ("FMDQ",),
+    "model.sar": ("SAR",),
     "quantize": ("Quantized", "difference", "reconstruct"),
     "schedule": ("Schedule",),
     "weights": ("QuantizedWeight", "quantize_weight"),
@@ -29,6 +35,8 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "FMDQ",
+    "SAR",
     "BinEntry",
     "BinTable",
     "EncodedTile",
@@ -38,6 +46,7 @@ __all__ = [
     "Quantized",
     "QuantizedWeight",
     "Schedule",
+    "apply",
     "decode",
     "difference",
     "encode_layer",
