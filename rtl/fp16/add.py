@@ -27,8 +27,8 @@ Register = Callable[[str, Value], Value]
 # Bits below the last place that decide the rounding: guard, round, sticky.
 _GRS = 3
 _SIGNIFICAND = FRACTION_BITS + 1
-# Places that an alignment by up to 15 needs below the sticky bit.
-_SPILL = 15 - _GRS
+# Left shifts that normalize, in this order: any number of places below 16.
+_SHIFTS = (8, 4, 2, 1)
 
 
 def _signal(m: Module, name: str, value: Any, width: int | None = None) -> Signal:
@@ -38,14 +38,35 @@ def _signal(m: Module, name: str, value: Any, width: int | None = None) -> Signa
     return wire
 
 
-def leading_zeros(m: Module, name: str, value: Value) -> Signal:
-    """Zeros above the highest one; ``len(value) - 1`` also where there is no one."""
-    count = Signal(range(len(value)), name=f"{name}_zeros")
-    m.d.comb += count.eq(len(value) - 1)
-    for bit in range(len(value)):
-        with m.If(value[bit]):
-            m.d.comb += count.eq(len(value) - 1 - bit)
-    return count
+def align(m: Module, name: str, significand: Value, distance: Value) -> Value:
+    """``significand`` moved right by ``distance`` places, with guard, round and sticky below it."""
+    bits: Value = Cat(Const(0, _GRS - 1), significand)
+    sticky: Value = distance[4] & significand.any()
+    for level in reversed(range(4)):
+        places = 1 << level
+        sticky = sticky | (distance[level] & bits[:places].any())
+        bits = _signal(
+            m, f"{name}_by_{places}", Mux(distance[level], bits[places:], bits), len(bits)
+        )
+    # From 16 places on only the sticky bit is left.
+    return Cat(sticky, bits & ~distance[4].replicate(len(bits)))
+
+
+def normalize(m: Module, name: str, value: Value, room: Value) -> tuple[Value, Value]:
+    """``value`` moved left until its top bit is one, by at most ``room`` places; what room is left.
+
+    Shift by shift: each looks whether its places are zero and fit, so that the exponent is ready
+    with the last one.  At most 15 places.
+    """
+    for places in _SHIFTS:
+        enough = room[places.bit_length() - 1 :]
+        move = _signal(m, f"{name}_move_{places}", ~value[-places:].any() & enough.any())
+        value = _signal(m, f"{name}_left_{places}", Mux(move, value << places, value), len(value))
+        below = room[: places.bit_length() - 1]
+        room = _signal(
+            m, f"{name}_room_{places}", Cat(below, (enough - move)[: len(enough)]), len(room)
+        )
+    return value, room
 
 
 def fp16_add(
@@ -68,7 +89,8 @@ def fp16_add(
 
     Structure: operands ordered by magnitude, the smaller aligned with a sticky bit, one addition
     or subtraction, normalization by at most the exponent's distance to the subnormals, and one
-    increment of exponent and fraction together that rounds, carries and overflows.
+    increment of exponent and fraction together that rounds, carries and overflows.  A carry out
+    of the addition is just one more place to the left, with one more place of room.
     """
 
     def cut(place: int, **values: Value) -> list[Value]:
@@ -89,22 +111,7 @@ def fp16_add(
         parts.append((exponent, Cat(operand[:FRACTION_BITS], normal)))
     (exponent, significand), (small_exponent, small_significand) = parts
     distance = _signal(m, f"{name}_distance", exponent - small_exponent, EXPONENT_FIELD_BITS)
-    # Room for what 15 places shift out; from 16 places on only the sticky bit is left.
-    spread = _signal(
-        m,
-        f"{name}_spread",
-        Cat(Const(0, _SPILL + _GRS), small_significand) >> distance[:4],
-        _SPILL + _GRS + _SIGNIFICAND,
-    )
-    aligned = _signal(
-        m,
-        f"{name}_aligned",
-        Mux(
-            distance[4],
-            small_significand.any(),
-            Cat(spread[: _SPILL + 1].any(), spread[_SPILL + 1 :]),
-        ),
-    )
+    aligned = _signal(m, f"{name}_aligned", align(m, name, small_significand, distance))
     special = _signal(m, f"{name}_special", big[FRACTION_BITS:15].all())
     invalid = _signal(
         m,
@@ -112,10 +119,9 @@ def fp16_add(
         special & (big[:FRACTION_BITS].any() | (small[FRACTION_BITS:15].all() & (a[15] ^ b[15]))),
     )
     subtract = _signal(m, f"{name}_subtract", big[15] ^ small[15])
-    sign, zero_sign, subtract, special, invalid, exponent, significand, aligned = cut(
+    sign, subtract, special, invalid, exponent, significand, aligned = cut(
         0,
         sign=big[15],
-        zero_sign=big[15] & small[15],
         subtract=subtract,
         special=special,
         invalid=invalid,
@@ -134,48 +140,38 @@ def fp16_add(
     )
     # A subtraction's carry out says "not negative"; it is no digit.
     total = _signal(m, f"{name}_magnitude", Cat(total[:width], total[width] & ~subtract))
-    sign, zero_sign, special, invalid, exponent, total = cut(
+    sign, subtract, special, invalid, exponent, total = cut(
         1,
         sign2=sign,
-        zero_sign2=zero_sign,
+        subtract2=subtract,
         special2=special,
         invalid2=invalid,
         exponent2=exponent,
         total2=total,
     )
 
-    # Normalize.  Bit `width` is a carry out; it moves everything one place down.
-    zeros = leading_zeros(m, name, total[:width])
-    room = _signal(m, f"{name}_room", exponent - 1, EXPONENT_FIELD_BITS)
-    places = _signal(m, f"{name}_places", Mux(zeros < room, zeros, room), 4)
-    carry = total[width]
-    left = _signal(m, f"{name}_left", total[:width] << places, width)
-    normal = _signal(
-        m, f"{name}_normal", Mux(carry, Cat(total[0] | total[1], total[2:]), left), width
-    )
-    hidden = normal[-1]
-    field = _signal(
-        m,
-        f"{name}_field",
-        Mux(carry, exponent + 1, (exponent - places)[:EXPONENT_FIELD_BITS]),
-        EXPONENT_FIELD_BITS,
-    )
-    # Without a hidden one the result is subnormal, whose field is 0.
-    field = _signal(m, f"{name}_biased", field & hidden.replicate(EXPONENT_FIELD_BITS))
+    # Normalize.  What room is left is the exponent field less the hidden one; without a hidden
+    # one the result is subnormal (or zero), and its field is 0.
+    normal, room = normalize(m, name, total, exponent)
+    hidden, fraction, low = normal[-1], normal[_GRS + 1 : -1], normal[: _GRS + 1]
+    room = room & hidden.replicate(EXPONENT_FIELD_BITS)
 
-    # Round: guard and (round or sticky or odd).
-    up = normal[2] & (normal[1] | normal[0] | normal[3])
-    rounded = _signal(m, f"{name}_rounded", Cat(normal[_GRS:-1], field) + up, 15)
-    over = rounded[FRACTION_BITS:].all() | field.all()
+    # Round: guard and (round or sticky or odd).  The field takes the hidden one and the carry.
+    up = _signal(m, f"{name}_up", low[-1] & (low[:-1].any() | fraction[0]))
+    carry = _signal(m, f"{name}_carry", up & fraction.all())
+    field = _signal(m, f"{name}_field", room + hidden + carry, EXPONENT_FIELD_BITS)
+    over = _signal(m, f"{name}_over", field.all() | special)
+    kept = (fraction + up)[:FRACTION_BITS] & ~over.replicate(FRACTION_BITS)
     result = Signal(16, name=f"{name}_result")
-    with m.If(invalid):
-        m.d.comb += result.eq(CANONICAL_NAN)
-    with m.Elif(special | over):
-        m.d.comb += result.eq(Cat(Const(INFINITY, 15), sign))
-    with m.Elif(~total.any()):
-        m.d.comb += result.eq(Cat(Const(0, 15), zero_sign))
-    with m.Else():
-        m.d.comb += result.eq(Cat(rounded, sign))
+    m.d.comb += result.eq(
+        Cat(
+            kept[:-1],
+            kept[-1] | invalid,
+            field | over.replicate(EXPONENT_FIELD_BITS),
+            # x - x is +0.
+            sign & ~invalid & ~(subtract & ~total.any()),
+        )
+    )
     return result
 
 
@@ -185,7 +181,7 @@ class FP16Add(Shared):
     Parameters
     ----------
     stages: pipeline registers, 0 (combinational) to 3: after the rounding, then also before the
-        addition, then also before the normalization.
+        normalization, then also before the addition.
 
     Members
     -------
@@ -228,7 +224,7 @@ class FP16Add(Shared):
                 m.d.sync += kept.eq(value)
             return kept
 
-        cuts = (register if self.stages > 1 else None, register if self.stages > 2 else None)
+        cuts = (register if self.stages > 2 else None, register if self.stages > 1 else None)
         result: Value = fp16_add(m, self.a, self.b, registers=cuts)
         if self.stages:
             result = register("sum", result)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from dstar.gen.config import MAX_PRECISION, Config
+from dstar.gen.config import MAX_SLICES, SLICE_BITS, Config
 from dstar.rtl.fp16.add import FRACTION_BITS, FP16Add
 from dstar.rtl.hierarchy import shared
 from dstar.rtl.qpu.bins import BinSelect, MagnitudeTree, tree_latency
 from dstar.rtl.qpu.bitonic import BitonicReorder
 from dstar.rtl.qpu.encode import Encode
 from dstar.rtl.qpu.reorder import BucketReorder
-from dstar.rtl.qpu.rows import BIAS, UNIT, QuantizeRow, ReconstructRow
+from dstar.rtl.qpu.rows import Q_BITS, SMALLEST, UNIT, QuantizeRow, ReconstructRow
 from dstar.rtl.qpu.streams import (
     HALF_BITS,
     header_layout,
@@ -41,6 +41,15 @@ def delayed(m: Module, enable: Value, value: Value, cycles: int, name: str) -> V
             m.d.sync += kept.eq(value)
         value = kept
     return value
+
+
+def twos_complement(negatives: Value, magnitudes: Value) -> Value:
+    """Codes of 8 bits from signs and magnitudes, token by token."""
+    codes = []
+    for row in range(len(negatives)):
+        sign, magnitude = negatives[row], magnitudes.word_select(row, Q_BITS)
+        codes.append(((Cat(magnitude, Const(0, 1)) ^ sign.replicate(Q_BITS + 1)) + sign)[:-1])
+    return Cat(*codes)
 
 
 class QPU(wiring.Component):
@@ -159,8 +168,8 @@ class QPU(wiring.Component):
 
         # Stage 3.
         waited = delayed(m, enable, difference, tree.latency + bins.latency, "difference")
-        codes, magnitudes = self._quantize(m, platform, waited, bins)
-        codes = delayed(m, enable, codes, 1, "codes")
+        negatives, magnitudes = self._quantize(m, platform, waited, bins)
+        negatives = delayed(m, enable, negatives, 1, "negatives")
         magnitudes = delayed(m, enable, magnitudes, 1, "magnitudes")
         exponent = delayed(m, enable, bins.exponent, 1, "exponent").as_signed()
         slices = delayed(m, enable, bins.slices, 1, "slices")
@@ -174,7 +183,7 @@ class QPU(wiring.Component):
         write = valid[self.write_latency - 1] & enable
         m.d.comb += [
             encode.write.eq(write),
-            encode.codes.eq(codes),
+            encode.codes.eq(twos_complement(negatives, magnitudes)),
             reorder.write.eq(write),
             reorder.subchannel.channel.eq(through["channel"]),
             reorder.subchannel.last.eq(through["last"]),
@@ -186,11 +195,26 @@ class QPU(wiring.Component):
             m.d.sync += self.status.dropped.eq(1)
 
         base = Mux(tile.previous, self.x.payload.as_value(), reference)
-        carry = delayed(m, enable, base, self.write_latency, "carry")
+        carry = delayed(m, enable, base, self.write_latency + 1, "carry")
         bypass = delayed(m, enable, tile.previous, self.write_latency, "bypass")
-        self._reconstruct(
-            m, platform, enable, valid[-1], codes, magnitudes, exponent, carry, bypass
-        )
+        keep = delayed(m, enable, bypass, ReconstructRow.latency, "keep")
+        infinite = []
+        for row in range(rows):
+            part = ReconstructRow()
+            m.submodules[f"reconstruct_{row}"] = shared(platform, part)
+            m.d.comb += [
+                part.enable.eq(enable),
+                part.negative.eq(negatives[row]),
+                part.magnitude.eq(magnitudes.word_select(row, Q_BITS)),
+                part.room.eq(SMALLEST - exponent),
+                part.bypass.eq(bypass),
+                part.carry.eq(carry.word_select(row, HALF_BITS)),
+                part.keep.eq(keep),
+                self.next_reference.payload[row].eq(part.total),
+            ]
+            infinite.append(part.infinite)
+        with m.If(valid[-1] & ~keep & Cat(*infinite).any()):
+            m.d.sync += self.status.saturated.eq(1)
         with m.If(self.clear):
             m.d.sync += [
                 self.status.nonfinite.eq(0),
@@ -260,46 +284,20 @@ class QPU(wiring.Component):
     def _quantize(
         self, m: Module, platform: Any, difference: Value, bins: BinSelect
     ) -> tuple[Value, Value]:
-        """Codes and magnitudes of every token."""
-        codes, magnitudes = [], []
+        """Signs and magnitudes of every token's q."""
+        limit = Signal(Q_BITS)
+        for slices in range(1, MAX_SLICES + 1):
+            with m.If(bins.slices == slices):
+                m.d.comb += limit.eq((1 << SLICE_BITS * slices - 1) - 1)
+        negatives, magnitudes = [], []
         for row in range(self.cfg.array.rows):
             quantizer = QuantizeRow()
             m.submodules[f"quantize_{row}"] = shared(platform, quantizer)
             m.d.comb += [
                 quantizer.difference.eq(difference.word_select(row, HALF_BITS)),
                 quantizer.reach.eq(UNIT - bins.exponent),
-                quantizer.slices.eq(bins.slices),
+                quantizer.limit.eq(limit),
             ]
-            codes.append(quantizer.q)
+            negatives.append(quantizer.negative)
             magnitudes.append(quantizer.magnitude)
-        return Cat(*codes), Cat(*magnitudes)
-
-    def _reconstruct(
-        self,
-        m: Module,
-        platform: Any,
-        enable: Value,
-        leaving: Value,
-        codes: Value,
-        magnitudes: Value,
-        exponent: Value,
-        carry: Value,
-        bypass: Value,
-    ) -> None:
-        """The next references of every token."""
-        saturated = []
-        for row in range(self.cfg.array.rows):
-            part = ReconstructRow()
-            m.submodules[f"reconstruct_{row}"] = shared(platform, part)
-            m.d.comb += [
-                part.enable.eq(enable),
-                part.negative.eq(codes.word_select(row, MAX_PRECISION)[-1]),
-                part.magnitude.eq(magnitudes.word_select(row, len(part.magnitude))),
-                part.lift.eq(BIAS - exponent),
-                part.carry.eq(carry.word_select(row, HALF_BITS)),
-                part.bypass.eq(bypass),
-                self.next_reference.payload[row].eq(part.total),
-            ]
-            saturated.append(part.saturated)
-        with m.If(leaving & Cat(*saturated).any()):
-            m.d.sync += self.status.saturated.eq(1)
+        return Cat(*negatives), Cat(*magnitudes)

@@ -7,15 +7,15 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from dstar.gen.config import EXPONENT_BITS, MAX_PRECISION, MAX_Q
-from dstar.rtl.fp16.add import FRACTION_BITS, INFINITY, MAX_FINITE, FP16Add, leading_zeros
+from dstar.gen.config import EXPONENT_BITS, MAX_Q
+from dstar.rtl.fp16.add import FRACTION_BITS, INFINITY, MAX_FINITE, FP16Add, align, normalize
 from dstar.rtl.hierarchy import Shared, shared
-from dstar.rtl.qpu.streams import HALF_BITS, SLICES_BITS
+from dstar.rtl.qpu.streams import HALF_BITS
 
 #: A finite number is ``significand * 2**(exponent - UNIT)``, exponent 1 to 30.
 UNIT = 25
-#: Exponent bias of binary16.
-BIAS = 15
+#: binary16's smallest number is ``2**-SMALLEST``.
+SMALLEST = 24
 #: Bits of a significand with its hidden bit.
 SIGNIFICAND_BITS = FRACTION_BITS + 1
 #: Bits of |q|.
@@ -27,15 +27,14 @@ ADDER_STAGES = 2
 class QuantizeRow(Shared):
     """``q = clip(rne(d * 2**f), -limit, limit)``, ``limit = 2**(p-1) - 1`` (numerics.md, 3).
 
-    A shifter, a rounder (to nearest, ties to even), a clipper.  NaN gives 0, infinity clips, no
-    slices give 0.
+    A shifter, a rounder (to nearest, ties to even), a clipper.  NaN gives 0, infinity clips.
 
     Members
     -------
     difference: d, binary16.
     reach: ``UNIT - f``, so that ``d * 2**f`` is the significand shifted right by ``reach -
-    exponent``.  slices: p / 2.
-    magnitude: |q|.  q: q, two's complement.
+    exponent``.  limit: ``2**(p-1) - 1``, or 0 without slices.
+    negative, magnitude: sign of d (also where q is 0) and |q|.
 
     Latency: 0.
     """
@@ -45,9 +44,9 @@ class QuantizeRow(Shared):
             {
                 "difference": In(HALF_BITS),
                 "reach": In(signed(EXPONENT_BITS + 1)),
-                "slices": In(SLICES_BITS),
+                "limit": In(Q_BITS),
+                "negative": Out(1),
                 "magnitude": Out(Q_BITS),
-                "q": Out(MAX_PRECISION),
             }
         )
 
@@ -57,45 +56,37 @@ class QuantizeRow(Shared):
         return "quantize_row"
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift, round, clip, negate."""
+        """Shift, round, clip."""
         m = Module()
         fraction, field = self.difference[:FRACTION_BITS], self.difference[FRACTION_BITS:15]
         normal, special = field.any(), field.all()
         right = Signal(signed(EXPONENT_BITS + 2))
         m.d.comb += right.eq(self.reach - Cat(field[0] | ~normal, field[1:]))
 
-        # Up to 11 places keep something; the first bit shifted out is worth a half.
-        shifted = Signal(2 * SIGNIFICAND_BITS)
-        whole = Signal(SIGNIFICAND_BITS)
+        # Whole places, then a half, then what decides ties.
+        distance = Cat(right[:4], right[4:-1].any())
+        shifted = align(m, "shifted", Cat(fraction, normal), distance)
+        low, whole = shifted[:-SIGNIFICAND_BITS], shifted[-SIGNIFICAND_BITS:]
+        up, over = Signal(), Signal()
         rounded = Signal(SIGNIFICAND_BITS + 1)
-        up = Signal()
         m.d.comb += [
-            shifted.eq(Cat(Const(0, SIGNIFICAND_BITS), fraction, normal) >> right[:4]),
-            whole.eq(shifted[SIGNIFICAND_BITS:]),
-            up.eq(
-                shifted[SIGNIFICAND_BITS - 1] & (shifted[: SIGNIFICAND_BITS - 1].any() | whole[0])
-            ),
+            up.eq(low[-1] & (low[:-1].any() | whole[0])),
             rounded.eq(whole + up),
+            # A shift to the left needs an exponent above 1: a significand beyond every limit.
+            over.eq(
+                special
+                | (right < 0)
+                | (rounded[:Q_BITS] & ~self.limit).any()
+                | rounded[Q_BITS:].any()
+            ),
+            # Limits are ones up to some place, so they clip and mask.
+            self.magnitude.eq(
+                (rounded[:Q_BITS] | over.replicate(Q_BITS))
+                & self.limit
+                & ~(special & fraction.any()).replicate(Q_BITS)
+            ),
         ]
-        # A shift to the left needs an exponent above 1: a significand beyond every limit.
-        nan, huge, tiny = Signal(), Signal(), Signal()
-        m.d.comb += [
-            nan.eq(special & fraction.any()),
-            huge.eq(special | (right < 0)),
-            tiny.eq(right > SIGNIFICAND_BITS),
-        ]
-        with m.Switch(self.slices):
-            for slices in range(1, MAX_PRECISION // 2 + 1):
-                with m.Case(slices):
-                    bits = 2 * slices - 1
-                    limit = (1 << bits) - 1
-                    over = huge | (rounded[bits:].any() & ~tiny)
-                    kept = Mux(tiny, 0, rounded[:bits])
-                    m.d.comb += self.magnitude.eq(Mux(nan, 0, Mux(over, limit, kept)))
-        negative = self.difference[-1]
-        m.d.comb += self.q.eq(
-            (Cat(self.magnitude, Const(0, 1)) ^ negative.replicate(MAX_PRECISION)) + negative
-        )
+        m.d.comb += self.negative.eq(self.difference[-1])
         return m
 
 
@@ -103,18 +94,20 @@ class ReconstructRow(Shared):
     """The next reference of one token (numerics.md, 1 and 8).
 
     ``carry + q * 2**-f`` in binary16, rounded to nearest even; infinity becomes the largest
-    finite number.  With ``bypass`` it is ``carry`` itself.  ``q * 2**-f`` is a binary16 number
-    for every legal table.
+    finite number.  With ``bypass`` q counts as -0, which changes no ``carry``, and infinity stays.
+    ``q * 2**-f`` is a binary16 number for every legal table.
 
     Members
     -------
     enable: moves the pipeline on.
     negative, magnitude: sign and magnitude of q.
-    lift: ``BIAS - f``, the exponent field of ``2**-f``.
-    carry, bypass: the old reference, or the activation.
-    total: the new reference.  saturated: it was infinite.
+    room: ``24 - f``, how far q may move left within binary16's smallest exponent.
+    bypass: the sum is ``carry`` itself.
+    carry: the old reference, or the activation; a cycle after q.
+    total: the new reference.  infinite: before it became the largest finite number.
+    keep: with ``total``: leave infinity as it is.
 
-    Latency: :attr:`latency`.
+    Latency: :attr:`latency`, from q.
     """
 
     #: Cycles with ``enable``: the conversion of q, then the addition.
@@ -126,11 +119,12 @@ class ReconstructRow(Shared):
                 "enable": In(1),
                 "negative": In(1),
                 "magnitude": In(Q_BITS),
-                "lift": In(signed(EXPONENT_BITS + 1)),
-                "carry": In(HALF_BITS),
+                "room": In(EXPONENT_BITS),
                 "bypass": In(1),
+                "carry": In(HALF_BITS),
+                "keep": In(1),
                 "total": Out(HALF_BITS),
-                "saturated": Out(1),
+                "infinite": Out(1),
             }
         )
 
@@ -140,45 +134,31 @@ class ReconstructRow(Shared):
         return "reconstruct_row"
 
     def elaborate(self, platform: Any) -> Module:
-        """Integer to binary16, adder, saturation; the bypass beside them."""
+        """Integer to binary16, adder, saturation."""
         m = Module()
-        zeros = leading_zeros(m, "magnitude", self.magnitude)
-        leading = Signal(SIGNIFICAND_BITS)
-        field = Signal(signed(EXPONENT_BITS + 2))
-        below = Signal(4)
-        tail = Signal(SIGNIFICAND_BITS)
-        m.d.comb += [
-            leading.eq(Cat(Const(0, SIGNIFICAND_BITS - Q_BITS), self.magnitude) << zeros),
-            field.eq(self.lift + (Q_BITS - 1) - zeros),
-            below.eq(1 - field),
-            tail.eq(leading >> below),
-        ]
+        given = Signal(Q_BITS)
+        m.d.comb += given.eq(self.magnitude & ~self.bypass.replicate(Q_BITS))
+        wide = Cat(given, Const(0, SIGNIFICAND_BITS - Q_BITS))
+        significand, room = normalize(m, "q", wide, self.room)
+        hidden = significand[-1]
         step = Signal(HALF_BITS, reset_less=True)
-        value = Mux(field < 1, tail[:FRACTION_BITS], Cat(leading[:FRACTION_BITS], field[:5]))
+        field = Mux(hidden, room + 1, 0)[: HALF_BITS - 1 - FRACTION_BITS]
+        # q = 0 is +0: a reference of -0 becomes +0, as binary16's sum has it.
+        sign = (self.negative & given.any()) | self.bypass
         with m.If(self.enable):
-            m.d.sync += step.eq(Cat(Mux(self.magnitude.any(), value, 0)[:15], self.negative))
+            m.d.sync += step.eq(Cat(significand[:FRACTION_BITS], field, sign))
 
         adder = FP16Add(stages=ADDER_STAGES)
         m.submodules.adder = shared(platform, adder)
-        carry, bypass = self.carry, self.bypass
-        for stage in range(self.latency):
-            kept = Signal(HALF_BITS, name=f"carry_{stage}", reset_less=True)
-            kept_bypass = Signal(name=f"bypass_{stage}", reset_less=True)
-            with m.If(self.enable):
-                m.d.sync += [kept.eq(carry), kept_bypass.eq(bypass)]
-            carry, bypass = kept, kept_bypass
-            if stage == 0:
-                m.d.comb += adder.a.eq(carry)
-        infinite = adder.sum[:15] == INFINITY
         m.d.comb += [
-            adder.b.eq(step),
             adder.enable.eq(self.enable),
-            self.saturated.eq(infinite & ~bypass),
+            adder.a.eq(self.carry),
+            adder.b.eq(step),
+            self.infinite.eq(adder.sum[:15] == INFINITY),
             self.total.eq(
-                Mux(
-                    bypass,
-                    carry,
-                    Cat(Mux(infinite, MAX_FINITE, adder.sum[:15])[:15], adder.sum[15]),
+                Cat(
+                    Mux(self.infinite & ~self.keep, MAX_FINITE, adder.sum[:15])[:15],
+                    adder.sum[15],
                 )
             ),
         ]

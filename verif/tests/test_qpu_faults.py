@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "stage 3, quantize": ("dstar.rtl.qpu.qpu.UNIT", 24),
     "stage 4, order": ("dstar.rtl.qpu.reorder.SLICE_BITS", 1),
     "stage 5, encode": ("dstar.rtl.qpu.encode.or_all", first_only),
-    "reconstruct": ("dstar.rtl.qpu.qpu.BIAS", 16),
+    "reconstruct": ("dstar.rtl.qpu.qpu.SMALLEST", 25),
 }
 
 
