@@ -88,14 +88,14 @@ def apply(
         for child, share in _SCORE_ROWS.items():
             if (full := f"{name}.{child}") in linears:
                 rows[full] = linears[full].out_features * share[0] // share[1]
+    if attention is not None:
+        for name in watched:
+            wrapped.watch(name, attentions[name], attention)
     split = attention is not None and attention.reuses
     for name, layer in linears.items():
         method = linear if name in chosen else Plain() if split and name in rows else None
         if method is not None:
             wrapped.replace(name, layer, method, rows.get(name, 0), split=split)
-    if attention is not None:
-        for name in watched:
-            wrapped.watch(name, attentions[name], attention)
     return wrapped
 
 
@@ -176,12 +176,12 @@ class DstarModel(nn.Module):
         for parent, child in list(_places(self.model, linear)):
             parent._modules[child] = layer
         self.layers[name] = layer
+        if rows:
+            self.attention[name.rpartition(".")[0]].projections.append(layer)
 
     def watch(self, name: str, module: nn.Module, method: AttentionMethod) -> None:
         """Hand the product of an attention module to a method."""
-        own = [n for n in self.layers if n.rpartition(".")[0] == name and self.layers[n].skippable]
-        layers = [self.layers[n] for n in own]
-        self.attention[name] = AttentionLayer(name, module, method, self.clock, layers)
+        self.attention[name] = AttentionLayer(name, module, method, self.clock)
 
 
 def is_attention(module: nn.Module) -> bool:

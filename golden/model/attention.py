@@ -38,19 +38,12 @@ class AttentionLayer:
         Makes the kernel.
     clock:
         Of the model.
-    projections:
-        The layers whose leading rows make q and k.
     """
 
-    def __init__(
-        self,
-        name: str,
-        module: nn.Module,
-        method: AttentionMethod,
-        clock: Clock,
-        projections: list[LinearLayer],
-    ) -> None:
-        self.name, self.clock, self.projections = name, clock, projections
+    def __init__(self, name: str, module: nn.Module, method: AttentionMethod, clock: Clock) -> None:
+        self.name, self.clock = name, clock
+        #: The replaced layers whose leading rows make q and k.
+        self.projections: list[LinearLayer] = []
         self.kernel = method.kernel(name, module)
         self.report = AttentionReport(name)
         self._hooks = [

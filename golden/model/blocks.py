@@ -52,12 +52,6 @@ class Scores:
     rows: int
     bits: int
 
-    @property
-    def bytes(self) -> float:
-        """Size as the hardware packs it: bits of every score, a byte a sub-channel's exponent."""
-        extra = 0 if self.exponent is None else self.exponent.numel()
-        return self.values.numel() * self.bits / 8 + extra
-
     def float(self) -> Tensor:
         """The scores, float32."""
         if self.exponent is None:
@@ -148,6 +142,16 @@ class BlockProduct:
     def __init__(self, groups: Sequence[Group], block: int, queries: int, keys: int) -> None:
         self.groups, self.block, self.queries, self.keys = groups, block, queries, keys
 
+    def count(self) -> tuple[int, int]:
+        """Kept scores and their sub-channels (one key of a query block), without padding."""
+        scores = subs = 0
+        for g in self.groups:
+            width = (self.keys - g.keys * self.block).clamp(max=self.block).sum(dim=1)
+            height = (self.queries - g.queries * self.block).clamp(max=self.block)
+            scores += int((width * height).sum())
+            subs += int(width.sum())
+        return scores, subs
+
     def scores(
         self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float, bits: int | None
     ) -> list[Scores]:
@@ -159,9 +163,9 @@ class BlockProduct:
             own = None
             if bias is not None:
                 heads = g.heads if bias.shape[1] > 1 else torch.zeros_like(g.heads)
-                # (batch, heads, query block, row, key block, column) -> (batch, n, row, kept, col)
                 own = bias[:, heads[:, None], g.queries[:, None], :, g.keys]
-                own = own.movedim((0, 1), (1, 3)).movedim(0, 1).flatten(3)
+                # (n, kept, batch, row, column): indices on both sides of a slice come first
+                own = own.permute(2, 0, 3, 1, 4).flatten(3)
             p = softmax_scores(q[:, g.heads, g.queries], self._gather(k, g), own, scale)
             found.append(quantize_scores(p, bits, self.block))
         return found

@@ -135,8 +135,14 @@ class SARKernel:
             o = product.values(scores, v if order is None else v[:, :, order])
             back = self._order(queries, v)
             o = o if back is None else o[:, :, back.argsort()]
-        used = sum(p.values.numel() for p in scores)
-        size = sum(p.bytes for p in scores) if s.reuses else 0.0
+        if product is None:
+            used, subs = heads * queries * keys, heads * -(-queries // self._block) * keys
+        else:
+            used, subs = product.count()
+        used, subs = batch * used, batch * subs
+        # As the hardware packs it: the bits of every score and a byte for a sub-channel's scale.
+        size = 2.0 * used if s.score_bits is None else used * s.score_bits / 8 + subs
+        size *= s.reuses
         return o.to(v.dtype), AttentionStats(
             scores=batch * heads * queries * keys,
             computed=used if fresh else 0,
