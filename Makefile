@@ -3,7 +3,7 @@
 #   make demo    the main job: the shipped DiT's linear layers through the 64x64 RTL
 #   make test    the default tests          make test-full   all tests
 #   make bench   the figures of the README  make synth       area and timing, with pictures
-#   make lint    style, format and types
+#   make lint    style, format and types    make fpga        a small MPU on an ECP5
 #
 # Another index for PyTorch's CPU build, if pip's default would bring a CUDA one:
 #   make test PIP_FLAGS="--extra-index-url URL"
@@ -21,7 +21,7 @@ export OPENBLAS_NUM_THREADS := 1
 OUT := out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench synth lint format types clean
+.PHONY: help demo test test-full bench synth fpga lint format types clean
 
 help:
 	@sed -n '3,9s/^#//p' Makefile
@@ -63,6 +63,11 @@ synth: $(VENV)/.dev
 	$(BIN)/python bench/synth_table.py
 	$(BIN)/python bench/synth_sweep.py
 	$(BIN)/python bench/synth_pictures.py
+
+# The tiny MPU through place and route on an ECP5.
+fpga: $(VENV)/.dev
+	@mkdir -p $(OUT)/fpga
+	$(BIN)/dstar fpga mpu --preset tiny --json $(OUT)/fpga/tiny.json
 
 lint: $(VENV)/.dev types
 	$(BIN)/ruff check .

@@ -144,7 +144,7 @@ def capture(
 @app.command()
 def compare(
     dump: Annotated[Path, typer.Argument(help="A dump, as capture writes it.")],
-    unit: Annotated[str, typer.Option(help="mpu, qpu, qpu+mpu, output or vpu.")] = "mpu",
+    unit: Annotated[str, typer.Option(help="mpu, qpu, qpu+mpu or vpu.")] = "mpu",
     preset: Preset = "paper",
     config: ConfigFile = None,
     overrides: Overrides = None,
@@ -188,6 +188,44 @@ def compare(
     if json_file is not None:
         report.write_json(json_file)
     raise typer.Exit(0 if report.bit_exact else 1)
+
+
+@app.command()
+def quality(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the pictures and of finished runs.")
+    ],
+    steps: Annotated[int, typer.Option(help="Denoising steps, 4 to 50.")] = 28,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, for the intervals.")] = 5,
+    samples: Annotated[int, typer.Option(min=2, help="Images of a seed.")] = 64,
+    methods: Annotated[
+        str | None, typer.Option(metavar="GLOB,...", help="Methods by name; default: main ones.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the table as JSON.")
+    ] = None,
+) -> None:
+    """Measure bits and image quality of DSTAR and its rivals on the shipped DiT."""
+    try:
+        from dstar.golden.quality.command import run_quality
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"quality needs the package {error.name}: pip install 'dstar-rtl[train]'"
+        ) from None
+    with _progress(Console(stderr=True)) as progress:
+        task = progress.add_task("quality", total=None)
+        run_quality(
+            steps=steps,
+            seeds=seeds,
+            samples=samples,
+            methods=methods,
+            json_file=json_file,
+            out=output,
+            console=Console(),
+            progress=lambda name, done, total: progress.update(
+                task, description=name, completed=done, total=total
+            ),
+        )
 
 
 @app.command()
@@ -240,6 +278,37 @@ def synth(
         hierarchical=not flat,
         reference=reference,
         average_bits=AVERAGE_BITS if average_bits is None else average_bits,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def fpga(
+    unit: Annotated[str, typer.Argument(help="A unit of dstar synth, such as mpu.")] = "mpu",
+    preset: Preset = "tiny",
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    device: Annotated[str, typer.Option(help="ECP5: 25k, 45k or 85k.")] = "85k",
+    clock_mhz: Annotated[float, typer.Option(min=1.0, help="Clock to aim for, in MHz.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the placer.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the report as JSON.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", "-o", help="Where scripts, logs and netlists go.")
+    ] = Path("out/fpga"),
+) -> None:
+    """Place and route a unit on a Lattice ECP5: lookup tables, memories, the achieved clock."""
+    from dstar.synth.fpga.command import run_fpga
+
+    code = run_fpga(
+        unit,
+        _config(preset, config, overrides),
+        device=device,
+        clock_mhz=clock_mhz,
+        seed=seed,
+        json_file=json_file,
+        folder=folder,
     )
     raise typer.Exit(code)
 

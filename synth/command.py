@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +43,12 @@ def run_synth(
     0: done.  2: one message on standard error says what was wrong.
     """
     pdk = pdk or (CUSTOM if liberty else "sky130hd")
-    errors = Console(stderr=True, highlight=False)
-    try:
-        if json_file is not None and not json_file.absolute().parent.is_dir():
-            raise SynthError(f"cannot write {json_file}: no folder {json_file.absolute().parent}")
-        with errors.status(f"{unit} on {pdk}") as status:
-
-            def tell(what: str) -> None:
-                status.update(f"{unit} on {pdk}: {what}")
-
-            report = synth_unit(
+    name = f"{unit} on {pdk}"
+    with Console(stderr=True, highlight=False).status(name) as status:
+        code, report = guarded(
+            "synth",
+            json_file,
+            lambda: synth_unit(
                 unit,
                 cfg,
                 pdk=pdk,
@@ -63,20 +59,35 @@ def run_synth(
                 hierarchical=hierarchical,
                 reference=reference,
                 average_bits=average_bits,
-                progress=tell,
-            )
+                progress=lambda what: status.update(f"{name}: {what}"),
+            ),
+        )
+    if report is not None:
+        print_report(report, Console(highlight=False))
+    return code
+
+
+def guarded(
+    command: str, json_file: Path | None, work: Callable[[], dict[str, Any]]
+) -> tuple[int, dict[str, Any] | None]:
+    """Exit code and report of ``work``, which is also written to ``json_file``.
+
+    Whatever a user can cause ends with one message on standard error, code 2 and no report.
+    """
+    try:
+        if json_file is not None and not json_file.absolute().parent.is_dir():
+            raise SynthError(f"cannot write {json_file}: no folder {json_file.absolute().parent}")
+        report = work()
         if json_file is not None:
             write_report(json_file, report)
     except (SynthError, ConfigError) as error:
-        print(f"dstar synth: {error}", file=sys.stderr)
-        return 2
+        print(f"dstar {command}: {error}", file=sys.stderr)
+        return 2, None
     except OSError as error:
-        print(
-            f"dstar synth: {error.filename or ''}: {os.strerror(error.errno or 0)}", file=sys.stderr
-        )
-        return 2
-    print_report(report, Console(highlight=False))
-    return 0
+        what = f"{error.filename or ''}: {os.strerror(error.errno or 0)}"
+        print(f"dstar {command}: {what}", file=sys.stderr)
+        return 2, None
+    return 0, report
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
