@@ -4,6 +4,7 @@
 #   make test    the default tests          make test-full   all tests
 #   make bench   the figures of the README  make synth       area and timing, with pictures
 #   make lint    style, format and types    make fpga        a small MPU on an ECP5
+#   make quality bits and image quality of DSTAR and its rivals (hours; can be resumed)
 #
 # Another index for PyTorch's CPU build, if pip's default would bring a CUDA one:
 #   make test PIP_FLAGS="--extra-index-url URL"
@@ -21,10 +22,10 @@ export OPENBLAS_NUM_THREADS := 1
 OUT := out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench synth fpga lint format types clean
+.PHONY: help demo test test-full bench quality synth fpga lint format types clean
 
 help:
-	@sed -n '3,9s/^#//p' Makefile
+	@sed -n '3,10s/^#//p' Makefile
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
@@ -56,7 +57,14 @@ test-full: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m "full or not full" $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.dev
-	@set -e; for script in $(filter-out bench/synth_%,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(filter-out bench/synth_% bench/quality_%,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+
+quality: $(VENV)/.dev
+	@mkdir -p $(OUT)/quality
+	$(BIN)/dstar quality --steps 28 --json $(OUT)/quality/28.json -o $(OUT)/quality
+	$(BIN)/python bench/quality_modes.py
+	$(BIN)/python bench/quality_attention.py
+	$(BIN)/python bench/quality_tokens.py
 
 # Area and timing over units and libraries, with pictures (an hour; needs open libraries).
 synth: $(VENV)/.dev
