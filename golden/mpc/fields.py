@@ -90,33 +90,16 @@ class Field:
         text = f"{low} to {top}" if isinstance(top, int) else f"{low} to `{top}`"
         return text + (", aligned" if self.aligned else "")
 
-    def check(self, value: int, cfg: Config, where: str) -> None:
-        """Refuse a value outside the field's range.
-
-        Raises
-        ------
-        IsaError
-            ``FIELD``; the message names the field, the rule and the value.
-        """
-        geometry = Geometry(cfg)
+    def range(self, cfg: Config) -> tuple[int, int]:
+        """The range in a configuration, both ends inclusive."""
         low, top = self.bounds
-        low = low if self.signed else self.low
+        if not self.signed:
+            low = self.low
         if self.mask:
-            top = (1 << cfg.core.semaphores) - 1
-        elif isinstance(self.high, str):
-            top = limits(geometry)[self.high]
-        elif self.high is not None:
-            top = self.high
-        if not low <= value <= top:
-            raise IsaError(
-                Status.FIELD, f"{where}: {self.name} must be from {low} to {top}, got {value}"
-            )
-        if self.aligned and value % geometry.word_bytes:
-            raise IsaError(
-                Status.FIELD,
-                f"{where}: {self.name} must be a multiple of {geometry.word_bytes} bytes, "
-                f"got {value:#x}",
-            )
+            return low, (1 << cfg.core.semaphores) - 1
+        if isinstance(self.high, str):
+            return low, limits(Geometry(cfg))[self.high]
+        return low, top if self.high is None else self.high
 
 
 def limits(geometry: Geometry) -> dict[str, int]:

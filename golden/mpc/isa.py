@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from dstar.gen.config import EXPONENT_BITS, Config
 from dstar.golden.vpu.isa import Op, Source
@@ -271,9 +272,17 @@ class Instruction:
         IsaError
             ``FIELD`` or ``RANGE``; the message names the field, the rule and the value.
         """
-        for field, value in zip(fields(self.opcode), self.values, strict=True):
-            field.check(value, cfg, self.name)
         geometry = Geometry(cfg)
+        ranges = _ranges(cfg)[self.opcode]
+        for (field, low, high), value in zip(ranges, self.values, strict=True):
+            if not low <= value <= high:
+                rule = f"from {low} to {high}"
+            elif field.aligned and value % geometry.word_bytes:
+                rule = f"a multiple of {geometry.word_bytes} bytes"
+            else:
+                continue
+            shown = hex(value) if field.aligned else value
+            raise IsaError(Status.FIELD, f"{self.name}: {field.name} must be {rule}, got {shown}")
         for name, first, span in _spans(self, geometry):
             limit = cfg.core.columns if name == "base" else geometry.words
             if first + span > limit:
@@ -283,6 +292,11 @@ class Instruction:
                     f"{self.name}: {name} + {span} {what} must be at most {limit}, "
                     f"got {first + span}",
                 )
+
+
+@lru_cache
+def _ranges(cfg: Config) -> dict[Opcode, tuple[tuple[Field, int, int], ...]]:
+    return {o: tuple((field, *field.range(cfg)) for field in fields(o)) for o in Opcode}
 
 
 def _spans(i: Instruction, geometry: Geometry) -> list[tuple[str, int, int]]:

@@ -1,0 +1,351 @@
+"""Compiler: a linear layer, with or without GELU after it, to a program of the core.
+
+Engines are ordered by semaphores alone: for every place in the buffer that is used again, one
+that says it is full and one that says it is free.  Each has one engine that waits for it, and the
+program would also run one instruction after the other, so it cannot block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from dstar.golden.bins import BinTable
+from dstar.golden.linear import Mode
+from dstar.golden.vpu.isa import Op, Source
+
+from .isa import Instruction, Opcode, mask
+from .layout import Places
+from .plan import Plan
+from .table import table_program
+
+
+class Semaphore(IntEnum):
+    """Semaphores by use: ``X`` activations with references, ``R`` next references, ``W`` weights,
+    ``P`` parameters, ``Y`` outputs, ``V`` outputs for the VPU, ``G`` activated outputs."""
+
+    X_FULL = 0
+    X_FREE = 1
+    R_FULL = 2
+    R_FREE = 3
+    W_FULL = 4
+    W_FREE = 5
+    P_FULL = 6
+    P_FREE = 7
+    B_FULL = 8
+    Y_FULL = 9
+    Y_FREE = 10
+    V_FULL = 11
+    V_FREE = 12
+    G_FULL = 13
+    G_FREE = 14
+
+
+@dataclass
+class Ring:
+    """``places`` places of ``words`` words from ``base`` on, used in turn."""
+
+    base: int
+    words: int
+    places: int
+    used: int = 0
+
+    def take(self) -> tuple[int, bool]:
+        """The next place, and whether it was used before, so that it must be free first."""
+        place, again = self.used % self.places, self.used >= self.places
+        self.used += 1
+        return self.base + place * self.words, again
+
+    @property
+    def end(self) -> int:
+        """First word beyond."""
+        return self.base + self.words * self.places
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One token tile's k tile, and the column tiles that it meets."""
+
+    group: int
+    token_tile: int
+    k: int
+    columns: range
+
+
+@dataclass(eq=False)
+class WeightUse:
+    """A weight tile for one product: its place, whether it must be loaded and whether that place
+    was in use before, and whether the product is the last that needs what is replaced later."""
+
+    place: int
+    load: bool
+    again: bool = False
+    frees: bool = False
+
+
+def visits(plan: Plan) -> list[Visit]:
+    """The order of a plan."""
+    tiling, out = plan.tiling, []
+    for group in range(plan.groups):
+        first = group * plan.group
+        columns = range(first, min(first + plan.group, tiling.column_tiles))
+        for start in range(0, tiling.token_tiles, plan.tokens):
+            for k in range(len(tiling.k_sizes)):
+                stop = min(start + plan.tokens, tiling.token_tiles)
+                out += [Visit(group, t, k, columns) for t in range(start, stop)]
+    return out
+
+
+def weight_uses(plan: Plan, order: Iterable[Visit]) -> list[list[WeightUse]]:
+    """Weights of every visit's products; places are refilled in the order they were filled."""
+    held: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], WeightUse] = {}
+    uses: list[list[WeightUse]] = []
+    filled = 0
+    for visit in order:
+        uses.append([])
+        for column in visit.columns:
+            key = (visit.k, column)
+            if key in held:
+                use = WeightUse(held[key], load=False)
+            else:
+                use = WeightUse(filled % plan.weights, load=True, again=filled >= plan.weights)
+                filled += 1
+                if use.again:
+                    old = next(k for k, place in held.items() if place == use.place)
+                    del held[old]
+                    last[old].frees = True
+                held[key] = use.place
+            last[key] = use
+            uses[-1].append(use)
+    return uses
+
+
+@dataclass
+class _Emitter:
+    """One layer's program as it grows."""
+
+    plan: Plan
+    places: Places
+    keyframe: bool
+    mode: Mode
+    gelu: Op | None
+    finest: int
+    program: list[Instruction] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plan, cols = self.plan, self.plan.tiling.geometry.cfg.array.cols
+        channels = max(plan.tiling.k_sizes)
+        self.x = Ring(0, channels, plan.inputs)
+        self.reference = Ring(self.x.end, channels, plan.inputs)
+        self.y = Ring(self.reference.end, cols, plan.outputs)
+        self.activated = Ring(self.y.end, cols, plan.outputs if self.gelu is not None else 0)
+        self.weights = Ring(self.activated.end, plan.weight_words, plan.weights)
+        count = min(2, plan.groups)
+        top = plan.tiling.geometry.words - count * plan.parameter_words
+        self.parameters = Ring(top, plan.parameter_words, count)
+        self.group_parameters = 0
+
+    def add(
+        self,
+        opcode: Opcode,
+        operands: Mapping[str, int],
+        *,
+        wait: Iterable[Semaphore | None] = (),
+        signal: Iterable[Semaphore | None] = (),
+    ) -> None:
+        """Append an instruction."""
+        masks = {
+            "wait": mask(s for s in wait if s is not None),
+            "signal": mask(s for s in signal if s is not None),
+        }
+        self.program.append(Instruction.make(opcode, {**operands, **masks}))
+
+    def move(
+        self,
+        opcode: Opcode,
+        address: int,
+        word: int,
+        buffer: int,
+        length: int,
+        *,
+        wait: Iterable[Semaphore | None] = (),
+        signal: Iterable[Semaphore | None] = (),
+    ) -> None:
+        """LOAD or STORE ``length`` words at ``address`` plus ``word`` words."""
+        address += word * self.plan.tiling.geometry.word_bytes
+        operands = {"address": address, "buffer": buffer, "length": length, "rows": 1}
+        self.add(opcode, operands, wait=wait, signal=signal)
+
+    def quantize(self, visit: Visit) -> None:
+        """Load a tile's activations and references, quantize it, store the next references."""
+        plan, places, s = self.plan, self.places, Semaphore
+        tiling = plan.tiling
+        channels = tiling.k_sizes[visit.k]
+        start = visit.k * tiling.channels
+        word = visit.token_tile * places.x_stride + start
+        place = visit.token_tile * tiling.shape.inner + start
+        write = visit.group == plan.groups - 1
+        x, again = self.x.take()
+        first = s.X_FULL if self.keyframe else None
+        self.move(Opcode.LOAD, places.x, word, x, channels,
+                  wait=[s.X_FREE if again else None], signal=[first])  # fmt: skip
+        reference, again, free = 0, False, None
+        if write or not self.keyframe:
+            reference, again = self.reference.take()
+            free = s.R_FREE if again else None
+        if not self.keyframe:
+            self.move(Opcode.LOAD, places.reference, place, reference, channels,
+                      wait=[free], signal=[s.X_FULL])  # fmt: skip
+        held = None if write or self.keyframe else s.R_FREE
+        operands = {
+            "x": x,
+            "reference": reference,
+            "next": reference,
+            "channels": channels,
+            "keyframe": self.keyframe,
+            "previous": self.mode == "previous",
+            "write": write,
+        }
+        self.add(Opcode.QUANTIZE, operands, wait=[s.X_FULL, free if self.keyframe else None],
+                 signal=[s.X_FREE, s.R_FULL if write else held])  # fmt: skip
+        if write:
+            self.move(Opcode.STORE, places.reference, place, reference, channels,
+                      wait=[s.R_FULL], signal=[s.R_FREE])  # fmt: skip
+
+    def begin_group(self, visit: Visit) -> None:
+        """Load the parameters of a column group."""
+        words = self.plan.tiling.geometry.parameter_words
+        self.group_parameters, again = self.parameters.take()
+        self.move(Opcode.LOAD, self.places.parameters, visit.columns.start * words,
+                  self.group_parameters, len(visit.columns) * words,
+                  wait=[Semaphore.P_FREE if again else None],
+                  signal=[Semaphore.P_FULL])  # fmt: skip
+
+    def multiply(
+        self, visit: Visit, index: int, use: WeightUse, *, begins: bool, ends: bool
+    ) -> None:
+        """One product, the weights loaded before it, the outputs taken away after it.
+
+        ``begins``, ``ends``: it is the group's first to need the parameters, or its last.
+        """
+        plan, tiling, s = self.plan, self.plan.tiling, Semaphore
+        cols = tiling.geometry.cfg.array.cols
+        column = visit.columns[index]
+        weights = self.weights.base + use.place * plan.weight_words
+        sizes = tiling.weight_tile_words
+        if use.load:
+            word = column * sum(sizes) + sum(sizes[: visit.k])
+            self.move(Opcode.LOAD, self.places.weights, word, weights, sizes[visit.k],
+                      wait=[s.W_FREE if use.again else None], signal=[s.W_FULL])  # fmt: skip
+        last = visit.k == len(tiling.k_sizes) - 1
+        # Sums of a single k tile are not kept.
+        kept = visit.token_tile % plan.tokens * plan.group + index if len(sizes) > 1 else 0
+        operands = {
+            "freed": mask([s.W_FREE] if use.frees else []),
+            "weights": weights,
+            "channels": tiling.k_sizes[visit.k],
+            "tiles": 1,
+            "base": kept * cols,
+            "first": visit.k == 0,
+            "last": last,
+            "release": index == len(visit.columns) - 1,
+            "finest": self.finest,
+        }
+        wait = [s.W_FULL if use.load else None]
+        if not last:
+            self.add(Opcode.MULTIPLY, operands, wait=wait)
+            return
+        y, again = self.y.take()
+        free = [s.Y_FREE, s.V_FREE if self.gelu is not None else None] if again else []
+        place = visit.token_tile * tiling.columns + column * cols
+        if self.keyframe:
+            wait += free
+        else:
+            self.move(Opcode.LOAD, self.places.y, place, y, cols, wait=free, signal=[s.B_FULL])
+            wait.append(s.B_FULL)
+        operands |= {
+            "keyframe": self.keyframe,
+            "parameters": self.group_parameters + index * tiling.geometry.parameter_words,
+            "before": 0 if self.keyframe else y,
+            "output": y,
+        }
+        self.add(Opcode.MULTIPLY, operands,
+                 wait=[*wait, s.P_FULL if begins else None],
+                 signal=[s.Y_FULL, s.V_FULL if self.gelu is not None else None,
+                         s.P_FREE if ends else None])  # fmt: skip
+        self.move(Opcode.STORE, self.places.y, place, y, cols, wait=[s.Y_FULL], signal=[s.Y_FREE])
+        if self.gelu is not None and self.places.gelu is not None:
+            g, again = self.activated.take()
+            run = {"op": self.gelu, "a": Source.INPUT, "emit": 1, "count": cols, "input": y,
+                   "outer": 1, "output": g}  # fmt: skip
+            self.add(Opcode.VECTOR, run, wait=[s.V_FULL, s.G_FREE if again else None],
+                     signal=[s.V_FREE, s.G_FULL])  # fmt: skip
+            self.move(Opcode.STORE, self.places.gelu, place, g, cols,
+                      wait=[s.G_FULL], signal=[s.G_FREE])  # fmt: skip
+
+
+def _boundaries(order: list[Visit]) -> Iterator[tuple[Visit, bool, bool]]:
+    """Visits, whether each begins a group, and whether it ends one."""
+    for n, visit in enumerate(order):
+        begins = n == 0 or order[n - 1].group != visit.group
+        ends = n + 1 == len(order) or order[n + 1].group != visit.group
+        yield visit, begins, ends
+
+
+def compile_linear(
+    plan: Plan,
+    places: Places,
+    *,
+    keyframe: bool,
+    table: BinTable,
+    mode: Mode = "reconstructed",
+    gelu: Op | None = None,
+) -> list[Instruction]:
+    """The program of one step of a layer, without END; it ends with SYNC.
+
+    It quantizes x, updates the references in place, and computes y in place: from the bias at a
+    ``keyframe``, else from the y that memory holds.  The next tile's activations are loaded and
+    quantized amid a tile's products.
+
+    Parameters
+    ----------
+    table:
+        The step's bin table; checked against the plan's configuration.
+    gelu:
+        Function of the VPU that is applied to y on its way, to go to ``places.gelu``.
+
+    Raises
+    ------
+    ConfigError
+        If the table breaks the accumulator's bound.
+    ValueError
+        If ``gelu`` is given without a place for it, or the plan was made without it.
+    """
+    if (gelu is not None) != plan.gelu or (gelu is not None) != (places.gelu is not None):
+        raise ValueError(
+            f"gelu, plan.gelu and places.gelu must agree, got {gelu}, {plan.gelu}, {places.gelu}"
+        )
+    table.check(plan.tiling.geometry.cfg)
+    emit = _Emitter(plan, places, keyframe, mode, gelu, table.finest)
+    emit.program += table_program(table)
+    order = visits(plan)
+    k_last = len(plan.tiling.k_sizes) - 1
+    needs_parameters = False
+    emit.quantize(order[0])
+    uses = weight_uses(plan, order)
+    for n, (visit, begins, ends) in enumerate(_boundaries(order)):
+        if begins:
+            emit.begin_group(visit)
+            needs_parameters = True
+        middle = (len(visit.columns) + 1) // 2
+        for index, use in enumerate(uses[n]):
+            is_last = index == len(visit.columns) - 1
+            first = needs_parameters and visit.k == k_last
+            emit.multiply(visit, index, use, begins=first, ends=ends and is_last)
+            needs_parameters &= not first
+            if index + 1 == middle and n + 1 < len(order):
+                emit.quantize(order[n + 1])
+    emit.add(Opcode.SYNC, {})
+    return emit.program

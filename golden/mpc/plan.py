@@ -1,0 +1,164 @@
+"""Tiling of a linear layer for the core: what fits the buffer and moves the fewest bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dstar.gen.config import Config
+
+from .geometry import Geometry
+from .layout import CompileError, LayerShape, Tiling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a layer runs.
+
+    For every group of ``group`` column tiles, for every ``tokens`` token tiles, for every k tile:
+    each token tile is quantized and multiplied by the group's column tiles.  ``inputs``,
+    ``outputs``: tiles of x and x̂, and of y, that the buffer holds; ``weights``: weight tiles.
+    ``gelu``: activated outputs pass through the buffer too, as many as ``outputs``.
+    """
+
+    tiling: Tiling
+    group: int
+    tokens: int
+    inputs: int
+    outputs: int
+    weights: int
+    gelu: bool
+
+    @property
+    def groups(self) -> int:
+        """Column groups."""
+        return -(-self.tiling.column_tiles // self.group)
+
+    @property
+    def weight_words(self) -> int:
+        """Words of a weight tile's place."""
+        return max(self.tiling.weight_tile_words)
+
+    @property
+    def parameter_words(self) -> int:
+        """Words of a group's parameters."""
+        return self.group * self.tiling.geometry.parameter_words
+
+    @property
+    def weight_loads(self) -> int:
+        """Weight tiles loaded in all; those that the buffer still holds are not loaded again."""
+        tiling = self.tiling
+        k_tiles, tokens = len(tiling.k_sizes), tiling.token_tiles
+        once = k_tiles * tiling.column_tiles
+        if self.weights >= k_tiles * self.group:
+            return once
+        if self.weights >= self.group:
+            return once * -(-tokens // self.tokens)
+        return once * tokens
+
+    @property
+    def products(self) -> int:
+        """Tile products."""
+        tiling = self.tiling
+        return tiling.token_tiles * len(tiling.k_sizes) * tiling.column_tiles
+
+    @property
+    def words_read(self) -> int:
+        """Words read at a differential step, instructions not counted."""
+        tiling = self.tiling
+        x = 2 * tiling.x_words() * self.groups
+        return x + tiling.y_words + tiling.parameter_words + self.weight_loads * self.weight_words
+
+    @property
+    def words_written(self) -> int:
+        """Words written at any step."""
+        return self.tiling.x_words() + self.tiling.y_words * (2 if self.gelu else 1)
+
+    @property
+    def array_cycles(self) -> int:
+        """Cycles that quantizing and multiplying take at least, one tile after the other.
+
+        A product takes as long as its weights take to load (a row a cycle) or its columns to
+        drain; fewer where the weights stay, which no order of this plan's does.
+        """
+        array = self.tiling.geometry.cfg.array
+        return sum(max(size, array.cols) for size in self.tiling.k_sizes) * (
+            self.products // len(self.tiling.k_sizes)
+        )
+
+    @property
+    def cost(self) -> int:
+        """What the planner makes small: cycles of the memory at full width and of the array."""
+        geometry = self.tiling.geometry
+        return max(self.words_read, self.words_written) * geometry.beats + self.array_cycles
+
+
+def _fixed_words(plan: Plan) -> int:
+    """Words of all but the weights."""
+    tiling, cols = plan.tiling, plan.tiling.geometry.cfg.array.cols
+    inputs = 2 * plan.inputs * max(tiling.k_sizes)
+    outputs = plan.outputs * cols * (2 if plan.gelu else 1)
+    return inputs + outputs + min(2, plan.groups) * plan.parameter_words
+
+
+def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Plan, int]]:
+    """Plans and the words that they lack: zero or fewer if they fit."""
+    geometry = Geometry(cfg)
+    channels = cfg.numeric.k_tile
+    while channels:
+        tiling = Tiling(geometry, shape, channels)
+        many = len(tiling.k_sizes) > 1
+        limit = geometry.column_tiles if many else tiling.column_tiles
+        top = min(tiling.column_tiles, limit)
+        # The smallest group of each number of groups.
+        sizes = sorted({-(-tiling.column_tiles // n) for n in range(1, tiling.column_tiles + 1)})
+        for group in (size for size in sizes if size <= top):
+            most = limit // group if many else tiling.token_tiles
+            for tokens in sorted({1, min(2, most), min(most, tiling.token_tiles)}):
+                for inputs, outputs in ((2, 2), (1, 2), (1, 1)):
+                    plan = Plan(tiling=tiling, group=group, tokens=tokens, inputs=inputs,
+                                outputs=outputs, weights=0, gelu=gelu)  # fmt: skip
+                    room = geometry.words - _fixed_words(plan)
+                    total = len(tiling.k_sizes) * tiling.column_tiles
+                    slots = min(total, room // plan.weight_words)
+                    yield (
+                        Plan(**{**vars(plan), "weights": max(1, slots)}),
+                        max(1, min(2, total)) * plan.weight_words - room,
+                    )
+        channels //= 2
+
+
+def plan_layer(cfg: Config, shape: LayerShape, *, gelu: bool = False) -> Plan:
+    """The plan of the lowest cost that fits; the largest k tile that fits at all is taken.
+
+    Raises
+    ------
+    CompileError
+        If the layer has more input channels than the output path can add up, or no tiling fits
+        the buffer; the message tells the numbers.
+    ConfigError
+        If the configuration makes no core.
+    """
+    limit = cfg.core.k_tiles * cfg.numeric.k_tile
+    if shape.inner > limit:
+        raise CompileError(
+            f"input channels of a layer must be at most {limit} (core.k_tiles {cfg.core.k_tiles} "
+            f"of {cfg.numeric.k_tile}), got {shape.inner}"
+        )
+    best: Plan | None = None
+    lacking: int | None = None
+    for plan, lack in _candidates(cfg, shape, gelu):
+        if best is not None and plan.tiling.channels < best.tiling.channels:
+            break
+        if lack > 0:
+            lacking = lack if lacking is None else min(lacking, lack)
+        elif best is None or plan.cost < best.cost:
+            best = plan
+    if best is None:
+        words = cfg.core.words
+        raise CompileError(
+            f"the buffer must hold at least {words + (lacking or 0)} words for a layer of "
+            f"{shape.inner} x {shape.out} channels, has {words} (core.banks {cfg.core.banks} of "
+            f"core.bank_words {cfg.core.bank_words})"
+        )
+    return best
