@@ -245,7 +245,10 @@ REGISTERS = RegisterMap(
         ),
     ),
     *_wide(
-        "PROGRAM_ADDRESS", 0x30, "byte address of the program, aligned to a bus beat", Access.WRITE
+        "PROGRAM_ADDRESS",
+        0x30,
+        "byte address of the program, a multiple of the buffer word",
+        Access.WRITE,
     ),
     _whole(
         "PROGRAM_LENGTH", 0x38, "instructions of the program, at least 1", Access.WRITE, width=16
