@@ -113,31 +113,80 @@ def gen(
 def capture(
     output: Annotated[Path, typer.Option("--output", "-o", help="The dump to write.")],
     builtin: Annotated[bool, typer.Option("--builtin", help="Run the shipped DiT.")] = False,
-    steps: Annotated[int, typer.Option(min=4, max=50, help="Denoising steps.")] = 28,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="Denoising steps.")] = 28,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the starting noise.")] = 0,
-    label: Annotated[int, typer.Option(min=0, max=10, help="Class; 10 is none.")] = 3,
-    layers: Annotated[str, typer.Option(help="Glob over layer names.")] = "blocks.*",
-    attention: Annotated[bool, typer.Option(help="Also write q, k, v and o.")] = False,
+    label: Annotated[
+        int, typer.Option(min=0, max=10, help="Class of the shipped DiT; 10 is none.")
+    ] = 3,
+    layers: Annotated[str, typer.Option(help="Glob over layer names.")] = "*blocks.*",
+    attention: Annotated[
+        bool, typer.Option(help="Also write q, k, v and o of the shipped DiT.")
+    ] = False,
     dtype: Annotated[str, typer.Option(help="float16, bfloat16 or float32.")] = "float16",
+    diffusers: Annotated[
+        str | None,
+        typer.Option(metavar="PATH_OR_ID", help="Run a diffusers pipeline: a folder or a name."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Of the pipeline: text, or a class number or label.")
+    ] = None,
+    guidance: Annotated[
+        float | None, typer.Option(help="Guidance scale of the pipeline (default: its own).")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=0, help="Element of the pipeline's batch; guidance may double it.")
+    ] = 0,
+    saturate: Annotated[
+        bool, typer.Option(help="Clip a pipeline's values beyond binary16, do not refuse them.")
+    ] = False,
+    model_dtype: Annotated[
+        str, typer.Option(help="What the pipeline runs in: float16, bfloat16 or float32.")
+    ] = "float32",
+    device: Annotated[str, typer.Option(help="Where the pipeline runs: cpu, cuda.")] = "cpu",
 ) -> None:
     """Run a DiT and write a dump of its layers."""
-    from dstar.golden.capture import capture_builtin
+    from dstar.golden.capture import capture_builtin, check_source
 
-    if not builtin:
-        raise ConfigError("capture needs a model: --builtin runs the shipped DiT")
-    console = Console(stderr=True)
-    with _progress(console) as progress:
+    check_source(builtin, diffusers, prompt, steps, attention=attention)
+    with _progress(Console(stderr=True)) as progress:
         task = progress.add_task("capture", total=steps)
-        size = capture_builtin(
-            output,
-            steps=steps,
-            seed=seed,
-            label=label,
-            layers=layers,
-            attention=attention,
-            dtype=dtype,
-            progress=lambda done, _: progress.update(task, completed=done),
-        )
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        if diffusers is None or prompt is None:
+            notes: list[str] = []
+            size = capture_builtin(
+                output,
+                steps=steps,
+                seed=seed,
+                label=label,
+                layers=layers,
+                attention=attention,
+                dtype=dtype,
+                progress=show,
+            )
+        else:
+            from dstar.golden.model.pipelines import capture_diffusers
+
+            recorded = capture_diffusers(
+                output,
+                diffusers,
+                prompt=prompt,
+                steps=steps,
+                seed=seed,
+                layers=layers,
+                guidance=guidance,
+                sample=sample,
+                dtype=dtype,
+                saturate=saturate,
+                model_dtype=model_dtype,
+                device=device,
+                progress=show,
+            )
+            size, notes = recorded.size, recorded.notes()
+    for note in notes:
+        typer.echo(note, err=True)
     typer.echo(f"{output}  {size / 1e6:.1f} MB, {steps} steps")
 
 

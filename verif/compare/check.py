@@ -1,9 +1,9 @@
-"""Checks what a unit returned against the golden sums, job by job."""
+"""Checks what a unit returned against golden sums and outputs, job by job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from dstar.verif.packing import Words, unpack_output
 class Mismatch:
     """One wrong value.
 
-    ``place``: its tile product.  ``column``, ``row``: within the tile.  ``what``: ``sum``, or
-    ``exponent`` or ``last`` of the column's word.
+    ``place``: its tile product.  ``column``, ``row``: within the tile.  ``what``: ``sum``;
+    ``exponent`` or ``last`` of the column's word; or ``y``, whose values are binary16 patterns.
     """
 
     place: Place
@@ -98,6 +98,45 @@ def check(
         first = min((mismatch for _, mismatch in wrong), default=None)
         results.append(JobResult(job, sum(count for count, _ in wrong), first, cycles[i]))
     return results
+
+
+def check_outputs(results: Sequence[JobResult], words: Words, cfg: Config) -> list[JobResult]:
+    """Compare the output vectors with the golden ``y`` too, where jobs have one.
+
+    Parameters
+    ----------
+    results:
+        Of :func:`check`.  A wrong sum comes before the wrong y that follows from it.
+    words:
+        Binary16 token vectors, ``cols`` for each job with a ``y``, in order.
+
+    Raises
+    ------
+    ValueError
+        If the number of words is wrong.
+    """
+    cols, rows = cfg.array.cols, cfg.array.rows
+    ends = sum(result.job.y is not None for result in results)
+    if len(words) != cols * ends:
+        raise ValueError(
+            f"{ends} output tiles must give {cols * ends} output vectors, got {len(words)}"
+        )
+    bits = np.ascontiguousarray(words).view(np.uint16).reshape(ends, cols, rows).astype(np.int64)
+    tiles = iter(bits)
+    checked = []
+    for result in results:
+        y = result.job.y
+        if y is not None:
+            want = np.ascontiguousarray(y.T).view(np.uint16).astype(np.int64)
+            got = next(tiles)[: len(want), : result.job.tokens]
+            for count, first in _differences(result.job.place, got, want, "y"):
+                result = replace(
+                    result,
+                    mismatches=result.mismatches + count,
+                    first=min(result.first or first, first),
+                )
+        checked.append(result)
+    return checked
 
 
 def _differences(

@@ -1,4 +1,4 @@
-"""The generated MPU in Verilator, as a simulator for comparisons."""
+"""The matrix unit (MPU and output path) in Verilator, as a simulator for comparisons."""
 
 from __future__ import annotations
 
@@ -11,28 +11,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dstar.gen.config import Config
+from dstar.gen.emit import UNITS
+from dstar.golden.dump import DumpReader
+from dstar.golden.quantize import tile_count
+from dstar.verif.compare.observed import ObservedMatrixUnit
 from dstar.verif.compare.plan import Stimulus, job_schedule
+from dstar.verif.compare.report import CompareError
+from dstar.verif.compare.segments import kept_columns
 from dstar.verif.compare.simulate import Played, Poll
-from dstar.verif.generated import generate
+from dstar.verif.generated import generate_component
 from dstar.verif.player import Dut, build_harness, play
 from dstar.verif.process import SimulationError
 from dstar.verif.verilate import Build
 
 #: Seed of the simulator's own randomness: comparisons must not vary.
 SEED = 1
+#: Least k tiles that the unit is built for, so that most dumps share one build.
+K_TILES = 64
 
 
 @dataclass(frozen=True, eq=False)
 class MPUSimulator:
-    """Plays stimuli through one build of the MPU; call it from several threads at once.
+    """Plays stimuli through one build of the matrix unit; call it from several threads at once.
 
-    ``folder``: holds the folder of each run while it runs, and of those that failed.
+    ``k_tiles``: most k tiles of a layer.  ``folder``: holds the folder of each run while it runs,
+    and of those that failed.
     """
 
     cfg: Config
     build: Build
     dut: Dut
     folder: Path
+    k_tiles: int = K_TILES
     _number: Iterator[int] = field(default_factory=itertools.count)
 
     def __call__(self, stimulus: Stimulus, poll: Poll) -> Played:
@@ -40,19 +50,25 @@ class MPUSimulator:
 
         Raises
         ------
+        CompareError
+            If a layer has more k tiles than the unit takes.
         SimulationError
             If the simulator fails, hangs, or the unit loses or invents a word.
         """
+        deepest = 1 + max(job.place.k_tile for job in stimulus.jobs)
+        if deepest > self.k_tiles:
+            raise CompareError(f"k tiles must be at most {self.k_tiles}, got {deepest}")
 
         def progress(words: Mapping[str, int]) -> None:
-            poll(words["output"])
+            poll(words["sums"])
 
         folder = self.folder / f"run-{next(self._number)}"
+        cols = self.cfg.array.cols
         result = play(
             self.build,
             self.dut,
             inputs=stimulus.streams(),
-            expect={"output": len(stimulus.jobs) * self.cfg.array.cols},
+            expect={"sums": len(stimulus.jobs) * cols, "output": stimulus.outputs * cols},
             seed=SEED,
             stamps=True,
             max_cycles=self._patience(stimulus),
@@ -61,8 +77,9 @@ class MPUSimulator:
         )
         shutil.rmtree(folder, ignore_errors=True)
         return Played(
-            words=result.outputs["output"],
-            stamps=result.stamps["output"],
+            words=result.outputs["sums"],
+            outputs=result.outputs["output"],
+            stamps=result.stamps["sums"],
             seconds=result.wall_s,
             beats=result.probes["perf__beats"],
             slots=result.probes["perf__slots"],
@@ -76,9 +93,29 @@ class MPUSimulator:
         return 1_000 + 2 * (beats + stimulus.load + per_job * len(stimulus.jobs))
 
 
+def generate_observed(cfg: Config, directory: Path, *, k_tiles: int = K_TILES) -> Dut:
+    """Write the Verilog of the matrix unit under comparison into ``directory``."""
+    unit = ObservedMatrixUnit(cfg, columns=kept_columns(cfg), k_tiles=k_tiles)
+    blocks = UNITS["matrix"].blocks(cfg)
+    return generate_component("observed_matrix", unit, cfg, directory, blocks=blocks)
+
+
+def k_tiles_of(dump: DumpReader, layers: str, cfg: Config) -> int:
+    """k tiles that a unit must take for the layers that match: a power of two.
+
+    Raises
+    ------
+    DumpError
+        If no layer matches.
+    """
+    inner = [dump.layer(name).in_features for name in dump.match(layers)]
+    most = max(tile_count(i, cfg.numeric.k_tile) for i in inner)
+    return max(K_TILES, 1 << (most - 1).bit_length())
+
+
 @contextmanager
-def mpu_simulator(cfg: Config) -> Iterator[MPUSimulator]:
-    """Generate and compile the MPU (or find it in the cache), ready to simulate.
+def mpu_simulator(cfg: Config, *, k_tiles: int = K_TILES) -> Iterator[MPUSimulator]:
+    """Generate and compile the matrix unit (or find it in the cache), ready to simulate.
 
     Everything but the cached build is removed at the end; after a failed simulation its folder
     stays, since the error names the log in it.
@@ -91,8 +128,8 @@ def mpu_simulator(cfg: Config) -> Iterator[MPUSimulator]:
     folder = Path(tempfile.mkdtemp(prefix="dstar-compare-"))
     keep = False
     try:
-        dut = generate("mpu", cfg, folder / "verilog")
-        yield MPUSimulator(cfg, build_harness(dut), dut, folder)
+        dut = generate_observed(cfg, folder / "verilog", k_tiles=k_tiles)
+        yield MPUSimulator(cfg, build_harness(dut), dut, folder, k_tiles)
     except SimulationError:
         keep = True
         raise

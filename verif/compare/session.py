@@ -1,4 +1,4 @@
-"""Runs a dump's linear layers through the golden model and a simulated MPU, side by side."""
+"""Runs a dump's linear layers through the golden model and the matrix unit, side by side."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from contextlib import closing
 
 from dstar.gen.config import Config
 from dstar.golden.dump import DumpReader
-from dstar.golden.linear import LayerTables, LinearStep
-from dstar.verif.compare.check import check
-from dstar.verif.compare.plan import Stimulus, runs, segments, tile_total
+from dstar.golden.linear import LayerTables
+from dstar.verif.compare.check import check, check_outputs
+from dstar.verif.compare.plan import Stimulus, runs, tile_total
 from dstar.verif.compare.pool import CheckedRun, Progress, Tell, count, in_threads
 from dstar.verif.compare.report import CompareReport
-from dstar.verif.compare.select import Selection, select
+from dstar.verif.compare.segments import segments
+from dstar.verif.compare.select import GoldenStep, Selection, select
 from dstar.verif.compare.simulate import Simulator
 
 #: About how many cycles one run of the simulator takes, where there is enough to do.
@@ -35,8 +36,10 @@ def compare(
     progress: Progress | None = None,
     unit: str = "mpu",
 ) -> CompareReport:
-    """Compare a unit with the golden model on every linear layer that matches, bit by bit.
+    """Compare the matrix unit with the golden model on every linear layer that matches, bit by bit.
 
+    Every sum of every tile product, and every binary16 output, with last step's golden output fed
+    in.
     The golden model runs from step 0 in every case, so that compared steps have their history.
 
     Parameters
@@ -74,8 +77,9 @@ def compare(
             tell(min(words // cfg.array.cols, len(stimulus.jobs)))
 
         played = simulator(stimulus, poll)
+        sums = check(stimulus.jobs, played.words, played.stamps, cfg)
         return CheckedRun(
-            results=check(stimulus.jobs, played.words, played.stamps, cfg),
+            results=check_outputs(sums, played.outputs, cfg),
             seconds=played.seconds,
             counted=(played.beats, played.slots),
         )
@@ -93,10 +97,10 @@ def compare(
 
 def _layer(chosen: Selection, index: int, tables: LayerTables) -> Iterator[Stimulus]:
     """Golden run of one layer: its segments."""
-    window: list[tuple[int, LinearStep]] = []
+    window: list[GoldenStep] = []
     size = 0
     for golden in chosen.golden(index, tables):
-        window.append((golden.step, golden.result))
+        window.append(golden)
         size += golden.result.slices * chosen.cfg.array.rows
         if size >= WINDOW_BYTES:
             yield from segments(index, window, chosen.cfg)

@@ -8,15 +8,14 @@ from contextlib import AbstractContextManager, ExitStack
 from dstar.gen.config import Config
 from dstar.golden.dump import DumpReader
 from dstar.golden.profile import dump_tables
-from dstar.verif.compare.mpu import mpu_simulator
-from dstar.verif.compare.output import compare_output, output_simulator
+from dstar.verif.compare.mpu import k_tiles_of, mpu_simulator
 from dstar.verif.compare.pool import Progress
 from dstar.verif.compare.qpu import QPU_UNITS, compare_qpu, qpu_simulator
 from dstar.verif.compare.report import CompareError, CompareReport
 from dstar.verif.compare.session import compare
 from dstar.verif.compare.vpu import compare_vpu, vpu_simulator
 
-UNITS = ("mpu", *QPU_UNITS, "output", "vpu")
+UNITS = ("mpu", *QPU_UNITS, "vpu")
 
 
 def check_unit(unit: str) -> None:
@@ -56,13 +55,10 @@ def run_unit(
                 vpu = stack.enter_context(vpu_simulator(cfg))
             return compare_vpu(dump, vpu, layers=layers, steps=steps, progress=progress)
         tables = dump_tables(dump, dump.match(layers), cfg)
-        if unit == "output":
-            with building():
-                output = stack.enter_context(output_simulator(cfg))
-            return compare_output(dump, output, tables=tables, layers=layers, steps=steps)
         if unit == "mpu":
             with building():
-                mpu = stack.enter_context(mpu_simulator(cfg))
+                k_tiles = k_tiles_of(dump, layers, cfg)
+                mpu = stack.enter_context(mpu_simulator(cfg, k_tiles=k_tiles))
             return compare(
                 dump,
                 cfg,

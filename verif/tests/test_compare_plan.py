@@ -1,46 +1,26 @@
-"""The compare planner against a NumPy stand-in for the MPU, with and without planted faults."""
+"""The compare planner against a NumPy stand-in for the matrix unit, with and without faults."""
 
 from __future__ import annotations
 
-import io
-import json
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from dstar.gen.config import PRESETS, ArrayConfig, Config, NumericConfig
-from dstar.golden.bins import BinTable
-from dstar.golden.dump import DumpError, DumpReader
-from dstar.golden.linear import LayerTables
-from dstar.verif.compare import (
-    CompareError,
-    CompareReport,
-    Played,
-    compare,
-    parse_steps,
-    plan,
-    session,
-)
+from dstar.verif.compare import plan, segments, session
 from dstar.verif.compare.plan import Stimulus
-from dstar.verif.compare.simulate import Poll
 from dstar.verif.packing import Words
+from dstar.verif.tests.compare_tools import SHAPES, STEPS, TINY, run, tiles_of
 from dstar.verif.tests.dump_tools import save_random
 from dstar.verif.tests.stand_in import StandIn
 
-TINY = PRESETS["tiny"]
 ODD = Config(
     preset="odd",
     array=ArrayConfig(rows=6, cols=10, lanes=2, cluster=2),
     numeric=NumericConfig(k_tile=5),
 )
-#: Layers of the test dump: tokens, in, out.  Ragged in every direction; one with a single token.
-SHAPES = {"blocks.0.fc": (9, 21, 13), "blocks.0.adaln": (1, 8, 30), "blocks.1.fc": (8, 16, 4)}
-STEPS = 5
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +28,6 @@ def dump_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five steps of three layers, one of them with a single token."""
     path = tmp_path_factory.mktemp("dump") / "toy.safetensors"
     return save_random(path, SHAPES, steps=STEPS)
-
-
-def run(path: Path, simulator: StandIn, *, saturate: bool = False, **options: Any) -> CompareReport:
-    tables = {name: LayerTables(delta=BinTable.paper(4)) for name in SHAPES}
-    with DumpReader(path, saturate=saturate) as dump:
-        for name in dump.linear_layers:  # as whoever chooses the tables does
-            dump.x(name, 0)
-        return compare(dump, simulator.cfg, simulator, tables=tables, **options)
-
-
-def tiles_of(cfg: Config, name: str) -> int:
-    return plan.tile_total(*SHAPES[name], cfg)
 
 
 @pytest.mark.parametrize("cfg", [TINY, ODD, PRESETS["edge"]], ids=lambda cfg: cfg.preset)
@@ -70,7 +38,7 @@ def test_bit_exact(
     """Every tile product appears once, whatever the sizes of runs and windows."""
     monkeypatch.setattr(session, "MIN_RUN_CYCLES", limit)
     monkeypatch.setattr(session, "WINDOW_BYTES", limit)
-    monkeypatch.setattr(plan, "SEGMENT_JOBS", 3)
+    monkeypatch.setattr(segments, "SEGMENT_TILES", 3)
     seen: list[tuple[int, int]] = []
     simulator = StandIn(cfg)
     report = run(dump_path, simulator, progress=lambda *p: seen.append(p))
@@ -158,6 +126,24 @@ def test_planted_fault_is_found(dump_path: Path, place: tuple[int, ...]) -> None
     }
 
 
+@pytest.mark.parametrize("place", [(0, 3, 2, 1, 2), (1, 4, 0, 0, 7), (2, 0, 1, 0, 0)])
+def test_planted_fault_in_an_output_is_found(dump_path: Path, place: tuple[int, ...]) -> None:
+    """One flipped bit of one binary16 output, of a job that ends its k tiles."""
+    target = plan.Place(*place)
+
+    def corrupt(stimulus: Stimulus, words: Words) -> None:
+        tiles = [job.place for job in stimulus.jobs if job.y is not None]
+        if target in tiles:
+            words.view(np.uint16)[tiles.index(target) * TINY.array.cols + 1, 0] ^= 1
+
+    report = run(dump_path, StandIn(TINY, corrupt_outputs=corrupt))
+    assert report.total.mismatches == 1
+    first = report.total.first
+    assert first is not None
+    assert (first.place, first.column, first.row, first.what) == (target, 1, 0, "y")
+    assert first.expected ^ first.got == 1
+
+
 def test_first_of_many_faults(dump_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With everything wrong, the first mismatch is the first in the order of the dump."""
     monkeypatch.setattr(session, "MIN_RUN_CYCLES", 100)
@@ -177,6 +163,13 @@ def test_padding_is_not_compared(dump_path: Path) -> None:
     """Garbage in padding rows and columns is nobody's business."""
     cfg = TINY
 
+    def corrupt_outputs(stimulus: Stimulus, words: Words) -> None:
+        ends = [job for job in stimulus.jobs if job.y is not None]
+        for i, job in enumerate(ends):
+            columns = words.view(np.uint16)[i * cfg.array.cols : (i + 1) * cfg.array.cols]
+            columns[len(job.weights) :] ^= 0xFFFF
+            columns[:, job.tokens :] ^= 0xFFFF
+
     def corrupt(stimulus: Stimulus, words: Words) -> None:
         for i, job in enumerate(stimulus.jobs):
             columns = words[i * cfg.array.cols : (i + 1) * cfg.array.cols]
@@ -184,7 +177,7 @@ def test_padding_is_not_compared(dump_path: Path) -> None:
             if job.tokens == 1:
                 columns[:, cfg.numeric.acc_width * 2 // 8] ^= 0xFF
 
-    assert run(dump_path, StandIn(cfg, corrupt)).bit_exact
+    assert run(dump_path, StandIn(cfg, corrupt, corrupt_outputs)).bit_exact
 
 
 @pytest.mark.parametrize("what", ["exponent", "last"])
@@ -199,91 +192,6 @@ def test_exponent_and_last_are_compared(dump_path: Path, what: str) -> None:
     assert report.total.mismatches == 1
     assert report.total.first is not None
     assert report.total.first.what == what
-
-
-def test_counters_must_agree(dump_path: Path) -> None:
-    class Miscounting(StandIn):
-        def __call__(self, stimulus: Stimulus, poll: Poll) -> Played:
-            played = super().__call__(stimulus, poll)
-            return Played(**{**vars(played), "beats": played.beats + 1})
-
-    with pytest.raises(CompareError, match="counters contradict the schedule over"):
-        run(dump_path, Miscounting(TINY))
-
-
-def test_refusals(dump_path: Path) -> None:
-    with pytest.raises(DumpError, match=r"no linear layer matches 'x'; layers are blocks\.0\.fc"):
-        run(dump_path, StandIn(TINY), layers="x")
-    for steps in (range(0), range(2, 6), range(0, 4, 2), range(3, 2)):
-        with pytest.raises(CompareError, match="steps must be A:B with 0 <= A < B <= 5"):
-            run(dump_path, StandIn(TINY), steps=steps)
-    with pytest.raises(CompareError, match="jobs must be at least 1, got 0"):
-        run(dump_path, StandIn(TINY), jobs=0)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_error_ends_the_other_simulations(
-    dump_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "MIN_RUN_CYCLES", 100)
-    ended = threading.Event()
-
-    class Endless(StandIn):
-        def __call__(self, stimulus: Stimulus, poll: Poll) -> Played:
-            if stimulus.jobs[0].place.layer == 0:
-                try:
-                    while True:
-                        poll(0)
-                        time.sleep(0.01)
-                finally:
-                    ended.set()
-            raise error
-
-    before = threading.active_count()
-    with pytest.raises(error):
-        run(dump_path, Endless(TINY), jobs=2 * STEPS * tiles_of(TINY, "blocks.0.fc"))
-    assert ended.is_set()
-    assert threading.active_count() == before
-
-
-def test_json_and_table(dump_path: Path, tmp_path: Path) -> None:
-    def corrupt(stimulus: Stimulus, words: Words) -> None:
-        words[0, 0] ^= 1
-
-    report = run(dump_path, StandIn(TINY, corrupt), layers="blocks.1.*", jobs=1)
-    report.write_json(tmp_path / "report.json")
-    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
-    data = json.loads((tmp_path / "report.json").read_text())
-    keys = {"bit_exact", "tiles", "mismatches", "first_mismatch", "cycles", "issue_utilization",
-            "array_utilization", "average_bits", "sqnr_db", "cycles_per_second"}  # fmt: skip
-    assert keys | {"unit", "preset", "layers", "steps", "dump"} <= data.keys()
-    assert keys | {"layer", "bin_table"} <= data["layers"][0].keys()
-    assert (data["unit"], data["preset"], data["bit_exact"]) == ("mpu", "tiny", False)
-    first = data["first_mismatch"]
-    for path in (tmp_path, tmp_path / "none" / "report.json"):
-        with pytest.raises(CompareError, match=f"^{path}: cannot write: "):
-            report.write_json(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
-    text = io.StringIO()
-    report.print(Console(file=text, width=120))
-    assert "NOT bit-exact: 1 wrong values; the first:" in text.getvalue()
-    assert (
-        "blocks.1.fc, step 0, token tile 0, k tile 0, column tile 0, row 0, column 0: "
-        f"sum must be {first['expected']}, got {first['got']}"
-    ) in text.getvalue()
-    text = io.StringIO()
-    run(dump_path, StandIn(TINY)).print(Console(file=text, width=80))
-    assert "Bit-exact: " in text.getvalue()
-    assert "blocks.0.adaln" in text.getvalue()
-
-
-def test_clipped_inputs_are_counted(tmp_path: Path) -> None:
-    path = save_random(tmp_path / "a", {"blocks.0.fc": (3, 4, 2)}, steps=1, peak=1e5)
-    with pytest.raises(DumpError, match=r"blocks.0.fc/000/x: value at \[0, 3\] is beyond"):
-        run(path, StandIn(TINY))
-    report = run(path, StandIn(TINY), saturate=True)
-    assert report.bit_exact
-    assert report.as_dict()["clipped_inputs"] == 1
 
 
 @pytest.mark.parametrize("tokens", [1, 63, 64, 65])
@@ -310,25 +218,3 @@ def test_weights_that_vanish(tmp_path: Path) -> None:
     weights = np.concatenate([job.weights[1] for part in simulator.runs for job in part.jobs])
     assert np.all(weights == weights[0])
     assert weights[0] >= 126
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("1:3", range(1, 3)), (":2", range(2)), ("3:", range(3, 5)), ("4", 4)]
-)
-def test_step_ranges(text: str, expected: range | int) -> None:
-    wanted = range(expected, expected + 1) if isinstance(expected, int) else expected
-    assert parse_steps(text, 5) == wanted
-
-
-@pytest.mark.parametrize("text", ["", "a:b", "1:2:3", "-1:2", "3:3", "0:6", "5"])
-def test_bad_step_ranges(text: str) -> None:
-    with pytest.raises(
-        CompareError, match=f"^steps must be A:B with 0 <= A < B <= 5, got '{text}'"
-    ):
-        parse_steps(text, 5)
-
-
-def test_bias_beyond_binary16_names_the_layer(tmp_path: Path) -> None:
-    path = save_random(tmp_path / "a", {"blocks.0.fc": (3, 4, 2)}, steps=1, bias=1e6)
-    with pytest.raises(CompareError, match=r"a: blocks.0.fc: bias must be finite in binary16"):
-        run(path, StandIn(TINY))

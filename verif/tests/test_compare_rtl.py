@@ -1,4 +1,4 @@
-"""Whole comparisons against the generated MPU in Verilator."""
+"""Whole comparisons against the generated matrix unit in Verilator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from dstar.gen.config import PRESETS, ArrayConfig, Config, NumericConfig
 from dstar.golden.bins import BinTable
 from dstar.golden.dump import DumpReader
 from dstar.golden.linear import LayerTables
-from dstar.verif.compare import CompareReport, compare
-from dstar.verif.compare.mpu import MPUSimulator, mpu_simulator
-from dstar.verif.generated import generate
+from dstar.verif.compare import CompareError, CompareReport, compare
+from dstar.verif.compare.mpu import (
+    K_TILES,
+    MPUSimulator,
+    generate_observed,
+    k_tiles_of,
+    mpu_simulator,
+)
 from dstar.verif.player import build_harness
 from dstar.verif.tests.dump_tools import save_random
 
@@ -40,7 +45,7 @@ def run(path: Path, simulator: MPUSimulator, **options: Any) -> CompareReport:
 
 @pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda cfg: cfg.preset)
 def test_bit_exact(tmp_path: Path, cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every sum, exponent and cycle counter, over several simulator runs, two at a time."""
+    """Every sum, output and cycle counter, over several simulator runs, two at a time."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("dstar.verif.compare.session.MIN_RUN_CYCLES", 1500)
@@ -52,15 +57,20 @@ def test_bit_exact(tmp_path: Path, cfg: Config, monkeypatch: pytest.MonkeyPatch)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_fault_in_the_rtl_is_found(tmp_path: Path) -> None:
-    """Lane 1's copy of the weights has a wrong bit in the first column of each cluster."""
-    dut = generate("mpu", TINY, tmp_path / "verilog")
-    source = tmp_path / "verilog" / "mpu.v"
-    right = "copy_1[write_address] <= write_data;"
+def run_broken(tmp_path: Path, right: str, wrong: str) -> CompareReport:
+    """Compare a unit in whose Verilog one place stands differently."""
+    dut = generate_observed(TINY, tmp_path / "verilog")
+    (source,) = dut.sources
     assert source.read_text().count(right) == 1
-    source.write_text(source.read_text().replace(right, right.replace(";", " ^ 1;")))
+    source.write_text(source.read_text().replace(right, wrong))
     path = save_random(tmp_path / "a", SHAPES, steps=2)
-    report = run(path, MPUSimulator(TINY, build_harness(dut), dut, tmp_path), layers="*.fc")
+    return run(path, MPUSimulator(TINY, build_harness(dut), dut, tmp_path), layers="*.fc")
+
+
+def test_fault_in_the_array_is_found(tmp_path: Path) -> None:
+    """Lane 1's copy of the weights has a wrong bit in the first column of each cluster."""
+    right = "copy_1[write_address] <= write_data;"
+    report = run_broken(tmp_path, right, right.replace(";", " ^ 1;"))
     assert not report.bit_exact
     assert report.total.first is not None
     # Physical columns 0 and 2 hold the output channels 3 and 1.
@@ -68,6 +78,28 @@ def test_fault_in_the_rtl_is_found(tmp_path: Path) -> None:
     assert report.total.first.place.layer == 0
     assert report.total.first.what == "sum"
     assert report.layers[1].mismatches > 0
+
+
+def test_fault_in_the_output_path_is_found(tmp_path: Path) -> None:
+    """The scaled sum is cut instead of rounded: outputs are wrong while all sums are right."""
+    report = run_broken(tmp_path, "assign scaled_up = ", "assign scaled_up = 1'h0 & ")
+    assert not report.bit_exact
+    first = report.as_dict()["first_mismatch"]
+    assert (first["layer"], first["step"], first["what"]) == ("blocks.0.fc", 0, "y")
+    # The last of two k tiles.
+    assert first["tile"]["k_tile"] == 1
+    assert first["expected"] - first["got"] == 1
+
+
+def test_more_k_tiles_than_the_unit_takes(tmp_path: Path) -> None:
+    path = save_random(tmp_path / "a", {"blocks.0.fc": (4, 70, 4)}, steps=1)
+    with mpu_simulator(TINY) as made:
+        small = MPUSimulator(TINY, made.build, made.dut, tmp_path, k_tiles=2)
+        with pytest.raises(CompareError, match="k tiles must be at most 2, got 5"):
+            run(path, small)
+    with DumpReader(path) as dump:
+        assert k_tiles_of(dump, "*", TINY) == K_TILES
+        assert k_tiles_of(dump, "*", TINY.replace({"k_tile": 1})) == 128
 
 
 SCRIPT = """
