@@ -183,7 +183,8 @@ class _Run:
     # Engines.
 
     def _startable(self, i: Instruction) -> bool:
-        if any(i["wait"] >> s & 1 and not n for s, n in enumerate(self.semaphores)):
+        wait = i["wait"]
+        if wait and any(wait >> s & 1 and not n for s, n in enumerate(self.semaphores)):
             return False
         if i.opcode == Opcode.QUANTIZE:
             return self.quantized - self.released < HELD_TILES

@@ -45,16 +45,21 @@ class Plan:
         return self.group * self.tiling.geometry.parameter_words
 
     @property
-    def weight_loads(self) -> int:
-        """Weight tiles loaded in all; those that the buffer still holds are not loaded again."""
+    def weight_words_read(self) -> int:
+        """Words of weights read in all; tiles that the buffer still holds are not read again."""
         tiling = self.tiling
-        k_tiles, tokens = len(tiling.k_sizes), tiling.token_tiles
-        once = k_tiles * tiling.column_tiles
-        if self.weights >= k_tiles * self.group:
-            return once
-        if self.weights >= self.group:
-            return once * -(-tokens // self.tokens)
-        return once * tokens
+        last = tiling.column_tiles - (self.groups - 1) * self.group
+        groups = [self.group] * (self.groups - 1) + [last]
+        return sum(tiling.weight_tile_words) * sum(n * self._passes(n) for n in groups)
+
+    def _passes(self, columns: int) -> int:
+        """How often a group of so many column tiles reads its weights."""
+        tiling = self.tiling
+        if self.weights >= len(tiling.k_sizes) * columns:
+            return 1
+        if self.weights >= columns:
+            return -(-tiling.token_tiles // self.tokens)
+        return tiling.token_tiles
 
     @property
     def products(self) -> int:
@@ -67,7 +72,7 @@ class Plan:
         """Words read at a differential step, instructions not counted."""
         tiling = self.tiling
         x = 2 * tiling.x_words() * self.groups
-        return x + tiling.y_words + tiling.parameter_words + self.weight_loads * self.weight_words
+        return x + tiling.y_words + tiling.parameter_words + self.weight_words_read
 
     @property
     def words_written(self) -> int:

@@ -1,0 +1,194 @@
+"""Compiled layers on the golden core against the golden layers, all bits of y and x̂."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dstar.gen.config import PRESETS, Config, load_config
+from dstar.golden.bins import BinTable
+from dstar.golden.capture import capture_builtin
+from dstar.golden.dump import DumpReader
+from dstar.golden.linear import FMDQLinear, LayerTables, Mode
+from dstar.golden.mpc.compiler import compile_linear
+from dstar.golden.mpc.image import flat_tokens
+from dstar.golden.mpc.isa import Opcode
+from dstar.golden.mpc.layout import Allocator, CompileError, LayerShape
+from dstar.golden.mpc.plan import plan_layer
+from dstar.golden.profile import dump_tables
+from dstar.golden.vpu.isa import Op
+from dstar.golden.vpu.programs import unary
+from dstar.golden.vpu.vpu import VPU
+from dstar.verif.tests.mpc_tools import LayersOnCore, same
+
+TINY, EDGE = PRESETS["tiny"], PRESETS["edge"]
+
+
+def random_layer(
+    rng: np.random.Generator, cfg: Config, inner: int, out: int, mode: Mode = "reconstructed"
+) -> FMDQLinear:
+    tables = LayerTables(delta=BinTable.uniform(4))
+    return FMDQLinear(
+        rng.normal(size=(out, inner)), rng.normal(size=out), tables=tables, mode=mode, cfg=cfg
+    )
+
+
+def check_steps(bench: LayersOnCore, xs: list[np.ndarray]) -> None:
+    """Every step's y and x̂ of every layer; the golden chain takes GELU from the golden VPU."""
+    for x in xs:
+        given, steps = x, []
+        for layer, image in zip(bench.layers, bench.images, strict=True):
+            steps.append(layer.step(given))
+            if image.plan.gelu:
+                vectors = steps[-1].y.T[:, None, :]
+                vpu = VPU((1, len(given)), bench.cfg.vector)
+                given = vpu.run(unary(bench.gelu, len(vectors)), vectors)[:, 0].T
+        bench.images[0].write_x(x)
+        bench.run(bench.compile(steps))
+        for layer, image, step in zip(bench.layers, bench.images, steps, strict=True):
+            assert same(image.read_y(), step.y)
+            assert layer.reference is not None
+            assert same(image.read_reference(), layer.reference)
+
+
+def drift(rng: np.random.Generator, shape: tuple[int, int], steps: int) -> list[np.ndarray]:
+    x = rng.normal(size=shape)
+    return [(x := x + 0.05 * rng.normal(size=shape)).astype(np.float16) for _ in range(steps)]
+
+
+#: Cores besides the presets; shapes are ragged in every dimension.
+CASES: dict[str, tuple[tuple[str, ...], tuple[int, int, int], Mode]] = {
+    "whole": ((), (8, 32, 16), "reconstructed"),
+    "ragged": ((), (6, 37, 22), "reconstructed"),
+    "one of each": ((), (1, 1, 1), "reconstructed"),
+    "true references": ((), (9, 33, 7), "previous"),
+    "one k tile, many columns": ((), (9, 15, 61), "reconstructed"),
+    "weights stay": ((), (21, 32, 9), "reconstructed"),
+    "several groups": (("columns=8",), (13, 40, 50), "reconstructed"),
+    "short queues": (("queue=1",), (6, 37, 22), "reconstructed"),
+    "small buffer": (("banks=4",), (6, 37, 22), "reconstructed"),
+    "smallest buffer": (("banks=2", "bank_words=8"), (6, 37, 22), "reconstructed"),
+    "wide array": (("cols=8",), (6, 37, 22), "reconstructed"),
+    "narrow array": (("cols=2", "columns=10"), (6, 37, 22), "reconstructed"),
+    "few weight bits": (("weight_bits=4",), (6, 37, 22), "reconstructed"),
+    "tall array": (("rows=16", "cols=4", "k_tile=15"), (30, 37, 22), "reconstructed"),
+}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_layers_of_every_kind(case: str, ordered: bool, seed: int) -> None:
+    overrides, (tokens, inner, out), mode = CASES[case]
+    cfg = load_config(preset="tiny", overrides=overrides)
+    rng = np.random.default_rng(seed)
+    layer = random_layer(rng, cfg, inner, out, mode)
+    bench = LayersOnCore(cfg, [layer], tokens, order=None if ordered else rng)
+    check_steps(bench, drift(rng, (tokens, inner), 3))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("gelu", [Op.GELU, Op.GELU_TANH])
+def test_chain_with_gelu(gelu: Op, ordered: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layers = [random_layer(rng, TINY, 18, 35), random_layer(rng, TINY, 35, 18)]
+    bench = LayersOnCore(TINY, layers, 7, order=None if ordered else rng, gelu=gelu)
+    check_steps(bench, drift(rng, (7, 18), 3))
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dump") / "dit.safetensors"
+    capture_builtin(path, steps=4)
+    return path
+
+
+def linear_of(reader: DumpReader, name: str, cfg: Config) -> FMDQLinear:
+    tables = dump_tables(reader, [name], cfg)[name]
+    return FMDQLinear(reader.w(name), reader.b(name), tables=tables, cfg=cfg)
+
+
+def check_dump(
+    path: Path, cfg: Config, chains: list[list[str]], *, steps: int, tokens: int | None = None
+) -> None:
+    """Layers, or chains of them, of a dump: its first steps, and its first tokens or all."""
+    with DumpReader(path) as reader:
+        for names in chains:
+            layers = [linear_of(reader, name, cfg) for name in names]
+            xs = [flat_tokens(reader.x(names[0], step))[:tokens] for step in range(steps)]
+            bench = LayersOnCore(cfg, layers, len(xs[0]), size=1 << 24)
+            check_steps(bench, xs)
+
+
+def names_of(path: Path, pattern: str) -> list[list[str]]:
+    with DumpReader(path) as reader:
+        return [[name] for name in reader.match(pattern)]
+
+
+CHAINS = [[f"blocks.{block}.mlp.{part}" for part in ("fc1", "fc2")] for block in range(4)]
+
+
+def test_linear_layers_of_the_shipped_model_at_edge(dump: Path) -> None:
+    names = names_of(dump, "blocks.*")
+    assert len(names) == 20
+    check_dump(dump, EDGE, names, steps=3, tokens=40)
+
+
+def test_linear_layers_of_a_block_at_tiny(dump: Path) -> None:
+    check_dump(dump, TINY, names_of(dump, "blocks.3.*"), steps=2, tokens=5)
+
+
+def test_mlp_chains_of_the_shipped_model_at_edge(dump: Path) -> None:
+    check_dump(dump, EDGE, CHAINS, steps=3, tokens=20)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("preset", ["tiny", "edge", "paper"])
+def test_everything_of_the_shipped_model(preset: str, dump: Path) -> None:
+    chains = [*names_of(dump, "blocks.*"), *CHAINS]
+    check_dump(dump, PRESETS[preset], chains, steps=4)
+
+
+def test_programs_stay_within_the_plan() -> None:
+    """Words that a program moves are those the plan was chosen by; weights that stay load once."""
+    for shape in ((8, 32, 16), (6, 37, 22), (21, 32, 9), (64, 16, 64)):
+        rng = np.random.default_rng(1)
+        layer = random_layer(rng, TINY, *shape[1:])
+        bench = LayersOnCore(TINY, [layer], shape[0])
+        check_steps(bench, drift(rng, shape[:2], 2))
+        image, word = bench.images[0], 8
+        program = bench.compile([layer.step(np.zeros(shape[:2], np.float16))])
+        moved = {
+            opcode: sum(i["length"] for i in program if i.opcode == opcode)
+            for opcode in (Opcode.LOAD, Opcode.STORE)
+        }
+        assert moved[Opcode.LOAD] == image.plan.words_read
+        assert moved[Opcode.STORE] == image.plan.words_written
+        assert bench.core.units.bytes_written == 2 * word * moved[Opcode.STORE]
+
+
+def test_refusals() -> None:
+    with pytest.raises(CompileError) as error:
+        plan_layer(TINY, LayerShape(tokens=4, inner=1025, out=4))
+    assert str(error.value) == (
+        "input channels of a layer must be at most 1024 (core.k_tiles 64 of 16), got 1025"
+    )
+    small = load_config(preset="tiny", overrides=("banks=1", "bank_words=8"))
+    with pytest.raises(CompileError) as error:
+        plan_layer(small, LayerShape(tokens=4, inner=40, out=40))
+    assert str(error.value) == (
+        "the buffer must hold at least 12 words for a layer of 40 x 40 channels, has 8 "
+        "(core.banks 1 of core.bank_words 8)"
+    )
+    with pytest.raises(CompileError, match="out of a layer must be at least 1, got 0"):
+        LayerShape(tokens=4, inner=4, out=0)
+    with pytest.raises(CompileError) as error:
+        Allocator(0x100, 0x200, 64).take(257, "weights")
+    assert str(error.value) == "memory must hold 257 bytes of weights from 0x100 on, ends at 0x200"
+    layer = random_layer(np.random.default_rng(1), TINY, 4, 4)
+    image = LayersOnCore(TINY, [layer], 4).images[0]
+    with pytest.raises(ValueError, match=r"gelu, plan\.gelu and places\.gelu must agree"):
+        compile_linear(
+            image.plan, image.places, keyframe=True, table=BinTable.uniform(4), gelu=Op.GELU
+        )
