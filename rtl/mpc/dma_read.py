@@ -9,6 +9,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from dstar.gen.config import Config
 from dstar.rtl.mpc.access import WordWalk
 from dstar.rtl.mpc.axi import RESPONSE_BITS, read_signature
 from dstar.rtl.mpc.buffer import write_layout
@@ -44,6 +45,18 @@ class BusShape:
         if self.word_bits < 1 or self.word_bits % self.data_bits:
             rule = f"a multiple of data_bits ({self.data_bits})"
             raise ValueError(f"word_bits must be {rule}, got {self.word_bits}")
+
+    @classmethod
+    def of(cls, cfg: Config) -> BusShape:
+        """The bus of a configured core: its memory port and its buffer's words."""
+        core = cfg.core
+        return cls(
+            address_bits=core.address_bits,
+            data_bits=core.axi_data_bits,
+            outstanding=core.outstanding,
+            word_bits=16 * cfg.array.rows,
+            buffer_bits=(core.words - 1).bit_length(),
+        )
 
     @property
     def beat_bytes(self) -> int:

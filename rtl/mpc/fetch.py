@@ -25,7 +25,8 @@ class Fetch(wiring.Component):
 
     Parameters
     ----------
-    shape: the bus; its word and buffer address are not used.
+    shape: the bus; its word and buffer address are not used.  Short bursts (``max_beats``) keep
+        the queue small: a program needs little bandwidth.
     instruction_bits: a divisor or a multiple of ``shape.data_bits``.
     ahead_beats: beats read ahead, at least ``shape.max_beats``.
     identifier: as of :class:`~dstar.rtl.mpc.dma_read.BurstReader`.

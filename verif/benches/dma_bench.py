@@ -1,6 +1,6 @@
 """cocotb bench of :class:`dstar.verif.benches.memory_top.MemoryTop`.
 
-``$DSTAR_BUS`` holds the fields of its bus and ``banks`` as JSON.
+``$DSTAR_BUS`` holds the fields of its bus as JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Bench:
         self, dut: Any, *, rate: float = 0.3, latency: int = 20, reset: Any = None
     ) -> None:
         settings = json.loads(os.environ["DSTAR_BUS"])
-        self.banks = settings.pop("banks")
         self.shape = BusShape(**settings)
         self.dut = dut
         self.noise = random.Random(random.getrandbits(32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from amaranth.hdl import Module
@@ -15,9 +16,10 @@ from dstar.rtl.mpc.dma_write import WriteDMA
 from dstar.rtl.mpc.fetch import Fetch, program_layout
 from dstar.rtl.mpc.read_mux import ReadMux
 
-#: Bits of an instruction, and beats that the fetch reads ahead, in bursts.
+#: Bits of an instruction.  Longest burst of the fetch, and beats that it reads ahead.
 INSTRUCTION_BITS = 256
-AHEAD_BURSTS = 2
+FETCH_BEATS = 2
+AHEAD_BEATS = 6
 #: Who is on the bus; the names of the status ports begin with them.
 CLIENTS = ("fetch", "load", "store")
 
@@ -32,9 +34,10 @@ class MemoryTop(wiring.Component):
     CLIENT_idle, CLIENT_error, CLIENT_error_address, CLIENT_error_response: their status.
     """
 
-    def __init__(self, shape: BusShape, *, banks: int) -> None:
+    def __init__(self, shape: BusShape, *, banks: int, bank_words: int) -> None:
         self.shape = shape
         self.banks = banks
+        self.bank_words = bank_words
         members: dict[str, Any] = {
             "load": In(stream.Signature(shape.transfer)),
             "store": In(stream.Signature(shape.transfer)),
@@ -65,7 +68,9 @@ class MemoryTop(wiring.Component):
         m = Module()
         shape = self.shape
         m.submodules.fetch = fetch = Fetch(
-            shape, instruction_bits=INSTRUCTION_BITS, ahead_beats=AHEAD_BURSTS * shape.max_beats
+            dataclasses.replace(shape, max_beats=FETCH_BEATS),
+            instruction_bits=INSTRUCTION_BITS,
+            ahead_beats=AHEAD_BEATS,
         )
         m.submodules.read = read = ReadDMA(shape, identifier=1)
         m.submodules.write = write = WriteDMA(shape)
@@ -73,7 +78,7 @@ class MemoryTop(wiring.Component):
         m.submodules.buffer = buffer = UnifiedBuffer(
             width=shape.word_bits,
             banks=self.banks,
-            bank_words=(1 << shape.buffer_bits) // self.banks,
+            bank_words=self.bank_words,
             readers=2,
             writers=1,
         )

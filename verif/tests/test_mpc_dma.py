@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dstar.gen
 from dstar.gen.config import PRESETS
 from dstar.gen.library import VerilogLibrary
 from dstar.rtl.mpc.bursts import BurstSplitter
@@ -16,7 +19,9 @@ from dstar.rtl.mpc.dma_read import BurstReader, BusShape
 from dstar.rtl.mpc.fetch import Fetch
 from dstar.rtl.mpc.read_mux import ReadMux
 from dstar.verif.benches.memory_top import MemoryTop
+from dstar.verif.cache import cache_folder
 from dstar.verif.runner import build, run
+from dstar.verif.verilate import usable_verilator
 
 TESTS = (
     "random_transfers",
@@ -33,19 +38,19 @@ BUSES: dict[str, dict[str, int]] = {
     "wide": {"data_bits": 512, "word_bits": 1024, "max_beats": 4, "outstanding": 2},
 }
 COMMON = {"address_bits": 40, "buffer_bits": 6}
-BANKS = 4
+BANKS = {"banks": 4, "bank_words": 16}
 
 
 def simulate(bus: dict[str, int], folder: Path, seed: int, tests: tuple[str, ...]) -> None:
     settings = {**COMMON, **bus}
-    top = MemoryTop(BusShape(**settings), banks=BANKS)
+    top = MemoryTop(BusShape(**settings), **BANKS)
     path = folder / "memory_top.v"
     path.write_text(VerilogLibrary(PRESETS["tiny"]).emit("memory_top", top))
     run(
         build([path], "memory_top"),
         "dstar.verif.benches.dma_bench",
         testcase=tests,
-        env={"DSTAR_BUS": json.dumps({**settings, "banks": BANKS})},
+        env={"DSTAR_BUS": json.dumps(settings)},
         seed=seed,
     )
 
@@ -53,6 +58,28 @@ def simulate(bus: dict[str, int], folder: Path, seed: int, tests: tuple[str, ...
 @pytest.mark.parametrize("bus", ["equal", "wide", pytest.param("narrower", marks=pytest.mark.full)])
 def test_dma(bus: str, tmp_path: Path, seed: int) -> None:
     simulate(BUSES[bus], tmp_path, seed, TESTS)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_lint(preset: str, tmp_path: Path) -> None:
+    """At each preset's sizes: no warning of Verilator, so no loop and nothing without a driver."""
+    cfg = PRESETS[preset]
+    top = MemoryTop(BusShape.of(cfg), banks=cfg.core.banks, bank_words=cfg.core.bank_words)
+    path = tmp_path / "memory_top.v"
+    path.write_text(VerilogLibrary(cfg).emit("memory_top", top))
+    verilator = usable_verilator(cache_folder())
+    waivers = Path(dstar.gen.__path__[0]) / "lint.vlt"
+    command = [verilator.executable, "--lint-only", "-Wall", "--top-module", "memory_top"]
+    result = subprocess.run(
+        [*command, waivers, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, **verilator.environment},
+    )
+    assert "%" not in result.stdout + result.stderr
+    assert result.returncode == 0
 
 
 SHAPE = BusShape(address_bits=32, data_bits=64, word_bits=128, buffer_bits=4, max_beats=8)
