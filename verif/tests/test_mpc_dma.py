@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from amaranth.hdl import Value
 
 import dstar.gen
+import dstar.verif
 from dstar.gen.config import PRESETS
 from dstar.gen.library import VerilogLibrary
 from dstar.rtl.mpc.bursts import BurstSplitter
@@ -80,6 +83,33 @@ def test_lint(preset: str, tmp_path: Path) -> None:
     )
     assert "%" not in result.stdout + result.stderr
     assert result.returncode == 0
+
+
+def test_from_unknown_state(tmp_path: Path) -> None:
+    """Reset alone makes it work (four-state Icarus): no control signal is ever unknown."""
+    icarus = shutil.which("iverilog") or pytest.skip("Icarus Verilog is not installed")
+    shape = BusShape(**{**COMMON, **BUSES["equal"]})
+    source = tmp_path / "memory_top.v"
+    source.write_text(VerilogLibrary(PRESETS["tiny"]).emit("memory_top", MemoryTop(shape, **BANKS)))
+    job = {"address": 64, "stride": 0, "buffer": 15, "step": 0, "length": 2, "rows": 1}
+    word: Any = Value.cast(shape.transfer.const(job))
+    size = shape.transfer.size
+    parameters = {"TRANSFER": size}
+    parameters |= dict.fromkeys(("LOAD", "STORE"), f"{size}'d{word.value}")
+    options = [f"-Punknown_memory.{name}={value}" for name, value in parameters.items()]
+    bench = Path(dstar.verif.__path__[0]) / "sv" / "unknown_memory.v"
+    command = [icarus, "-g2005", *options, "-o", "a.out", str(bench), str(source)]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    result = subprocess.run(
+        ["vvp", "-n", "a.out"],
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    words = [line for line in result.stdout.splitlines() if "finish" not in line]
+    assert words == [f"{5 << 2 | left:016x}" for left in (2, 1)]
 
 
 SHAPE = BusShape(address_bits=32, data_bits=64, word_bits=128, buffer_bits=4, max_beats=8)
