@@ -72,9 +72,9 @@ def test_lint(preset: str, tmp_path: Path) -> None:
     path.write_text(VerilogLibrary(cfg).emit("memory_top", top))
     verilator = usable_verilator(cache_folder())
     waivers = Path(dstar.gen.__path__[0]) / "lint.vlt"
-    command = [verilator.executable, "--lint-only", "-Wall", "--top-module", "memory_top"]
+    command = [str(verilator.executable), "--lint-only", "-Wall", "--top-module", "memory_top"]
     result = subprocess.run(
-        [*command, waivers, path],
+        [*command, str(waivers), str(path)],
         capture_output=True,
         text=True,
         check=False,
