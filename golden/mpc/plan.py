@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from dstar.gen.config import Config
 
@@ -45,12 +46,17 @@ class Plan:
         return self.group * self.tiling.geometry.parameter_words
 
     @property
-    def weight_words_read(self) -> int:
-        """Words of weights read in all; tiles that the buffer still holds are not read again."""
-        tiling = self.tiling
-        last = tiling.column_tiles - (self.groups - 1) * self.group
+    def _weight_columns(self) -> int:
+        """Column tiles of weights read in all, each with all its k tiles; tiles that the buffer
+        still holds are not read again."""
+        last = self.tiling.column_tiles - (self.groups - 1) * self.group
         groups = [self.group] * (self.groups - 1) + [last]
-        return sum(tiling.weight_tile_words) * sum(n * self._passes(n) for n in groups)
+        return sum(n * self._passes(n) for n in groups)
+
+    @property
+    def weight_words_read(self) -> int:
+        """Words of weights read in all."""
+        return sum(self.tiling.weight_tile_words) * self._weight_columns
 
     def _passes(self, columns: int) -> int:
         """How often a group of so many column tiles reads its weights."""
@@ -66,6 +72,16 @@ class Plan:
         """Tile products."""
         tiling = self.tiling
         return tiling.token_tiles * len(tiling.k_sizes) * tiling.column_tiles
+
+    @property
+    def instructions(self) -> int:
+        """Instructions of a differential step."""
+        tiling = self.tiling
+        k_tiles = len(tiling.k_sizes)
+        tiles = tiling.token_tiles * k_tiles
+        outputs = tiling.token_tiles * tiling.column_tiles
+        moved = 3 * tiles * self.groups + tiles + k_tiles * self._weight_columns
+        return 17 + moved + self.products + outputs * (4 if self.gelu else 2) + self.groups
 
     @property
     def words_read(self) -> int:
@@ -107,34 +123,37 @@ def _fixed_words(plan: Plan) -> int:
 
 
 def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Plan, int]]:
-    """Plans and the words that they lack: zero or fewer if they fit."""
+    """Plans, the preferred kinds first, and the words that they lack: at most zero if they fit."""
     geometry = Geometry(cfg)
     channels = cfg.numeric.k_tile
     while channels:
         tiling = Tiling(geometry, shape, channels)
         many = len(tiling.k_sizes) > 1
         limit = geometry.column_tiles if many else tiling.column_tiles
-        top = min(tiling.column_tiles, limit)
         # The smallest group of each number of groups.
-        sizes = sorted({-(-tiling.column_tiles // n) for n in range(1, tiling.column_tiles + 1)})
-        for group in (size for size in sizes if size <= top):
-            most = limit // group if many else tiling.token_tiles
-            for tokens in sorted({1, min(2, most), min(most, tiling.token_tiles)}):
-                for inputs, outputs in ((2, 2), (1, 2), (1, 1)):
+        columns = tiling.column_tiles
+        groups = {-(-columns // n) for n in range(1, columns + 1)}
+        for outputs in (2, 1):
+            for group in sorted(size for size in groups if size <= limit):
+                most = min(limit // group if many else tiling.token_tiles, tiling.token_tiles)
+                for tokens, inputs in product(sorted({1, min(2, most), most}), (2, 1)):
                     plan = Plan(tiling=tiling, group=group, tokens=tokens, inputs=inputs,
-                                outputs=outputs, weights=0, gelu=gelu)  # fmt: skip
+                                outputs=outputs, weights=1, gelu=gelu)  # fmt: skip
                     room = geometry.words - _fixed_words(plan)
-                    total = len(tiling.k_sizes) * tiling.column_tiles
-                    slots = min(total, room // plan.weight_words)
-                    yield (
-                        Plan(**{**vars(plan), "weights": max(1, slots)}),
-                        max(1, min(2, total)) * plan.weight_words - room,
-                    )
+                    total = len(tiling.k_sizes) * columns
+                    slots = max(1, min(total, room // plan.weight_words))
+                    lack = min(2, total) * plan.weight_words - room
+                    yield replace(plan, weights=slots), lack
         channels //= 2
 
 
+def _kind(plan: Plan) -> tuple[int, int]:
+    """What is preferred over any cost: large k tiles, then two places for outputs."""
+    return plan.tiling.channels, plan.outputs
+
+
 def plan_layer(cfg: Config, shape: LayerShape, *, gelu: bool = False) -> Plan:
-    """The plan of the lowest cost that fits; the largest k tile that fits at all is taken.
+    """The plan of the lowest cost that fits; of the largest k tile that fits at all.
 
     Raises
     ------
@@ -153,7 +172,7 @@ def plan_layer(cfg: Config, shape: LayerShape, *, gelu: bool = False) -> Plan:
     best: Plan | None = None
     lacking: int | None = None
     for plan, lack in _candidates(cfg, shape, gelu):
-        if best is not None and plan.tiling.channels < best.tiling.channels:
+        if best is not None and _kind(plan) != _kind(best):
             break
         if lack > 0:
             lacking = lack if lacking is None else min(lacking, lack)

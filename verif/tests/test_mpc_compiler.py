@@ -13,6 +13,7 @@ from dstar.golden.capture import capture_builtin
 from dstar.golden.dump import DumpReader
 from dstar.golden.linear import FMDQLinear, LayerTables, Mode
 from dstar.golden.mpc.compiler import compile_linear
+from dstar.golden.mpc.cost import Bounds
 from dstar.golden.mpc.image import flat_tokens
 from dstar.golden.mpc.isa import Opcode
 from dstar.golden.mpc.layout import Allocator, CompileError, LayerShape
@@ -151,7 +152,7 @@ def test_everything_of_the_shipped_model(preset: str, dump: Path) -> None:
 
 
 def test_programs_stay_within_the_plan() -> None:
-    """Words that a program moves are those the plan was chosen by; weights that stay load once."""
+    """A program has the instructions and moves the words that its plan was chosen by."""
     for shape in ((8, 32, 16), (6, 37, 22), (21, 32, 9), (64, 16, 64)):
         rng = np.random.default_rng(1)
         layer = random_layer(rng, TINY, *shape[1:])
@@ -163,6 +164,7 @@ def test_programs_stay_within_the_plan() -> None:
             opcode: sum(i["length"] for i in program if i.opcode == opcode)
             for opcode in (Opcode.LOAD, Opcode.STORE)
         }
+        assert len(program) == image.plan.instructions + 1
         assert moved[Opcode.LOAD] == image.plan.words_read
         assert moved[Opcode.STORE] == image.plan.words_written
         assert bench.core.units.bytes_written == 2 * word * moved[Opcode.STORE]
@@ -192,3 +194,20 @@ def test_refusals() -> None:
         compile_linear(
             image.plan, image.places, keyframe=True, table=BinTable.uniform(4), gelu=Op.GELU
         )
+
+
+def test_bounds() -> None:
+    """256 x 512 x 512 at 64 x 64, by hand: 4 token tiles, 4 k tiles, 8 column tiles."""
+    plan = plan_layer(PRESETS["paper"], LayerShape(tokens=256, inner=512, out=512))
+    assert (plan.groups, plan.products) == (1, 128)
+    bounds = Bounds(plan, bits=4.0, bytes_per_cycle=47.0)
+    assert bounds.beats == 4 * 8 * 512 * 2 / 4 == 8192
+    assert (bounds.drain, bounds.weight_rows, bounds.quantize) == (8192, 16384, 2048)
+    megabyte = 4 * 256 * 512 * 2
+    once = Bounds(plan, bits=4.0, bytes_per_cycle=47.0, once=True)
+    assert sum(once.traffic.values()) == megabyte + 256 * 1024 + 256 * 1024 + 512 * 4
+    assert bounds.traffic["weights"] == 4 * 256 * 1024 + 512 * 4
+    assert once.utilization == pytest.approx(8192 / (sum(once.traffic.values()) / 47))
+    assert bounds.utilization < once.utilization < 0.3
+    assert bounds.needed_bytes(0.85) is None
+    assert once.needed_bytes(0.85) == pytest.approx(sum(once.traffic.values()) * 0.85 / 8192)
