@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from dstar.golden.mpc.manual import BEGIN, FINISH
-from dstar.golden.mpc.registers import REGISTERS, RegisterMap
+from dstar.golden.mpc.register_map import RegisterMap
+from dstar.golden.mpc.registers import REGISTERS
 
 __all__ = ["BEGIN", "FINISH", "c_header", "tables"]
 

@@ -11,6 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 
 from dstar.gen.config import PRESETS
+from dstar.golden.mpc.register_map import Access
 from dstar.golden.mpc.registers import (
     ENGINES,
     IDENTITY,
@@ -18,7 +19,6 @@ from dstar.golden.mpc.registers import (
     REGISTERS,
     VERSION,
     WRITERS,
-    Access,
 )
 from dstar.verif.benches.axi_memory import pauses
 

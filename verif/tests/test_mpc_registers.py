@@ -13,14 +13,14 @@ import pytest
 from dstar.gen.config import PRESETS
 from dstar.gen.library import VerilogLibrary
 from dstar.gen.registers import BEGIN, FINISH, c_header, tables
-from dstar.golden.mpc.registers import (
+from dstar.golden.mpc.register_map import (
     REGISTER_BYTES,
-    REGISTERS,
     Access,
     Register,
     RegisterField,
     RegisterMap,
 )
+from dstar.golden.mpc.registers import REGISTERS
 from dstar.rtl.mpc.registers import CoreRegisters
 from dstar.verif.process import SimulationError
 from dstar.verif.runner import build, run
