@@ -2,118 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from dstar.gen.config import Config
 from dstar.rtl.mpc.access import WordWalk
-from dstar.rtl.mpc.axi import RESPONSE_BITS, read_signature
-from dstar.rtl.mpc.buffer import write_layout
-from dstar.rtl.mpc.bursts import BurstSplitter, transfer_layout
+from dstar.rtl.mpc.bus import BusShape, status_signature
 from dstar.rtl.mpc.convert import Collect
 from dstar.rtl.mpc.queue import StreamQueue
 
 #: Transfers that a DMA can have under way.
 TRANSFERS = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class BusShape:
-    """The memory bus and what travels on it.
-
-    ``address_bits``: of a byte address.  ``data_bits``: of a beat, a power of two from 8 to 1024.
-    ``id_bits``: of a read burst's ID.  ``max_beats``: longest burst, a power of two up to 256.
-    ``outstanding``: bursts in flight in each direction and for each client, at least 1.
-    ``word_bits``: of a buffer word, a multiple of ``data_bits``.  ``buffer_bits``: of its address.
-    """
-
-    address_bits: int = 64
-    data_bits: int = 512
-    id_bits: int = 1
-    max_beats: int = 16
-    outstanding: int = 8
-    word_bits: int = 1024
-    buffer_bits: int = 10
-
-    def __post_init__(self) -> None:
-        if self.outstanding < 1:
-            raise ValueError(f"outstanding must be at least 1, got {self.outstanding}")
-        if self.word_bits < 1 or self.word_bits % self.data_bits:
-            rule = f"a multiple of data_bits ({self.data_bits})"
-            raise ValueError(f"word_bits must be {rule}, got {self.word_bits}")
-
-    @classmethod
-    def of(cls, cfg: Config) -> BusShape:
-        """The bus of a configured core: its memory port and its buffer's words."""
-        core = cfg.core
-        return cls(
-            address_bits=core.address_bits,
-            data_bits=core.axi_data_bits,
-            outstanding=core.outstanding,
-            word_bits=16 * cfg.array.rows,
-            buffer_bits=(core.words - 1).bit_length(),
-        )
-
-    @property
-    def beat_bytes(self) -> int:
-        """Bytes of a beat, and alignment of every address."""
-        return self.data_bits // 8
-
-    @property
-    def word_beats(self) -> int:
-        """Beats of a buffer word."""
-        return self.word_bits // self.data_bits
-
-    @property
-    def transfer(self) -> data.StructLayout:
-        """Layout of a DMA's commands."""
-        return transfer_layout(address_bits=self.address_bits, buffer_bits=self.buffer_bits)
-
-    @property
-    def read(self) -> wiring.Signature:
-        """A read client's AXI channels."""
-        return read_signature(
-            address_bits=self.address_bits, data_bits=self.data_bits, id_bits=self.id_bits
-        )
-
-    @property
-    def words(self) -> data.StructLayout:
-        """Layout of a buffer write."""
-        return write_layout(width=self.word_bits, address_bits=self.buffer_bits)
-
-    def splitter(self) -> BurstSplitter:
-        """Burst splitter for this bus."""
-        return BurstSplitter(
-            address_bits=self.address_bits,
-            buffer_bits=self.buffer_bits,
-            data_bits=self.data_bits,
-            word_beats=self.word_beats,
-            max_beats=self.max_beats,
-        )
-
-
-def status_signature(address_bits: int) -> wiring.Signature:
-    """State of a bus client, as the client drives it.
-
-    ``stop``: no new bursts; those on the way end, their data go nowhere.  Once raised, it stays
-    until reset.  ``idle``: no burst is on the way, so the client may be reset.
-    ``error``: a response was an error, until reset; the client then stops by itself.
-    ``error_address``, ``error_response``: byte address and AXI code (2: SLVERR, 3: DECERR) of the
-    first one.
-    """
-    return wiring.Signature(
-        {
-            "stop": In(1),
-            "idle": Out(1),
-            "error": Out(1),
-            "error_address": Out(address_bits),
-            "error_response": Out(RESPONSE_BITS),
-        }
-    )
 
 
 class BurstReader(wiring.Component):
@@ -129,11 +30,11 @@ class BurstReader(wiring.Component):
 
     Members
     -------
-    transfer: stream of :attr:`BusShape.transfer`.
-    axi: :attr:`BusShape.read`.
+    transfer: stream of :attr:`~dstar.rtl.mpc.bus.BusShape.transfer`.
+    axi: :attr:`~dstar.rtl.mpc.bus.BusShape.read`.
     beats: stream of beats.
     freed: the receiver has let go of a beat (pulse; used with ``receiver_beats``).
-    status: :func:`status_signature`; ``error_address`` is that of the beat.
+    status: :func:`~dstar.rtl.mpc.bus.status_signature`; ``error_address`` is that of the beat.
 
     Beats with an error, and all that come later, are dropped.  Transfers follow each other without
     waiting for each other's data.  Latency: two cycles to the first address; none on the beats.
@@ -236,12 +137,12 @@ class ReadDMA(wiring.Component):
 
     Members
     -------
-    transfer: stream of :attr:`BusShape.transfer`; several may be under way.
-    axi: :attr:`BusShape.read`.
-    words: stream of :attr:`BusShape.words`, to a write port of the buffer.
+    transfer: stream of :attr:`~dstar.rtl.mpc.bus.BusShape.transfer`; several may be under way.
+    axi: :attr:`~dstar.rtl.mpc.bus.BusShape.read`.
+    words: stream of :attr:`~dstar.rtl.mpc.bus.BusShape.words`, to a write port of the buffer.
     done: a transfer's last word was written (pulse); in the order of the transfers.  None comes
         for one that was stopped or failed.
-    status: :func:`status_signature`.
+    status: :func:`~dstar.rtl.mpc.bus.status_signature`.
 
     Words narrower than the bus are refused; wider ones are collected from beats, lowest first.
     Throughput: a beat a cycle.  R waits only while the buffer's bank serves others.

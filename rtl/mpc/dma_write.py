@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from dstar.rtl.mpc.access import BufferReader, WordWalk
 from dstar.rtl.mpc.axi import LENGTH_BITS, write_signature
 from dstar.rtl.mpc.buffer import read_signature
+from dstar.rtl.mpc.bus import BusShape, status_signature
 from dstar.rtl.mpc.convert import Cut
-from dstar.rtl.mpc.dma_read import BusShape, status_signature
 from dstar.rtl.mpc.queue import StreamQueue
 
 
@@ -25,12 +25,12 @@ class WriteDMA(wiring.Component):
 
     Members
     -------
-    transfer: stream of :attr:`BusShape.transfer`; several may be under way.
+    transfer: stream of :attr:`~dstar.rtl.mpc.bus.BusShape.transfer`; several may be under way.
     axi: :func:`~dstar.rtl.mpc.axi.write_signature`.
     port: read port of the buffer.
     done: a transfer's last response came (pulse); in the order of the transfers.  None comes for
         one that was stopped or failed.
-    status: :func:`~dstar.rtl.mpc.dma_read.status_signature`; ``error_address`` is that of the
+    status: :func:`~dstar.rtl.mpc.bus.status_signature`; ``error_address`` is that of the
         burst, since AXI answers a burst as a whole.
 
     After ``stop`` or an error, bursts that were announced are completed with all strobes at zero,

@@ -10,8 +10,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from dstar.rtl.mpc.bursts import COUNT_BITS
+from dstar.rtl.mpc.bus import BusShape, status_signature
 from dstar.rtl.mpc.convert import Collect, Cut
-from dstar.rtl.mpc.dma_read import BurstReader, BusShape, status_signature
+from dstar.rtl.mpc.dma_read import BurstReader
 from dstar.rtl.mpc.queue import StreamQueue
 
 
@@ -34,9 +35,9 @@ class Fetch(wiring.Component):
     Members
     -------
     program: stream of :func:`program_layout`; the next is taken when one has left as a whole.
-    axi: :attr:`BusShape.read`.
+    axi: :attr:`~dstar.rtl.mpc.bus.BusShape.read`.
     instructions: stream of instructions in order.
-    status: :func:`~dstar.rtl.mpc.dma_read.status_signature`.
+    status: :func:`~dstar.rtl.mpc.bus.status_signature`.
 
     Requests only what it has room for: a full command queue must not hold up the R channel, which
     the loads share that would empty it.

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from dstar.rtl.mpc.dma_read import BusShape
+from dstar.rtl.mpc.bus import BusShape
 
 
 class ReadMux(wiring.Component):
@@ -20,8 +20,8 @@ class ReadMux(wiring.Component):
 
     Members
     -------
-    clients: array of :attr:`BusShape.read`; client ``i`` must use the ID ``i``.
-    axi: :attr:`BusShape.read`.
+    clients: array of :attr:`~dstar.rtl.mpc.bus.BusShape.read`; client ``i`` must use the ID ``i``.
+    axi: :attr:`~dstar.rtl.mpc.bus.BusShape.read`.
 
     The lowest client that asks goes first and keeps the port until its address is taken.  A client
     before the last must therefore limit itself, as the instruction fetch does by its room.

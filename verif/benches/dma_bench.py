@@ -16,7 +16,7 @@ from amaranth.hdl import Value
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 
-from dstar.rtl.mpc.dma_read import BusShape
+from dstar.rtl.mpc.bus import BusShape
 from dstar.rtl.mpc.fetch import program_layout
 from dstar.verif.benches.axi_memory import BusMonitor, Memory, attach
 from dstar.verif.benches.memory_top import CLIENTS, INSTRUCTION_BITS

@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from dstar.rtl.mpc.axi import connect_master, master_ports
 from dstar.rtl.mpc.buffer import UnifiedBuffer
-from dstar.rtl.mpc.dma_read import BusShape, ReadDMA
+from dstar.rtl.mpc.bus import BusShape
+from dstar.rtl.mpc.dma_read import ReadDMA
 from dstar.rtl.mpc.dma_write import WriteDMA
 from dstar.rtl.mpc.fetch import Fetch, program_layout
 from dstar.rtl.mpc.read_mux import ReadMux

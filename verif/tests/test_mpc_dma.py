@@ -18,7 +18,8 @@ import dstar.verif
 from dstar.gen.config import PRESETS
 from dstar.gen.library import VerilogLibrary
 from dstar.rtl.mpc.bursts import BurstSplitter
-from dstar.rtl.mpc.dma_read import BurstReader, BusShape
+from dstar.rtl.mpc.bus import BusShape
+from dstar.rtl.mpc.dma_read import BurstReader
 from dstar.rtl.mpc.fetch import Fetch
 from dstar.rtl.mpc.read_mux import ReadMux
 from dstar.verif.benches.memory_top import MemoryTop
