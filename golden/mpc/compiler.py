@@ -16,15 +16,19 @@ from dstar.golden.linear import Mode
 from dstar.golden.vpu.isa import Op, Source
 
 from .isa import Instruction, Opcode, mask
-from .layout import Places
+from .layout import CompileError, Places
 from .order import Ring, Visit, WeightUse, boundaries, visits, weight_uses
 from .plan import Plan
 from .table import table_program
 
 
 class Semaphore(IntEnum):
-    """Semaphores by use: ``X`` activations with references, ``R`` next references, ``W`` weights,
-    ``P`` parameters, ``Y`` outputs, ``V`` outputs for the VPU, ``G`` activated outputs."""
+    """Semaphores by use.
+
+    ``X``: activations with references.  ``R``: next references.  ``W``: weights.  ``P``:
+    parameters.  ``B``: last step's outputs.  ``Y``: outputs.  ``V``: outputs, for the VPU.
+    ``G``: activated outputs.
+    """
 
     X_FULL = 0
     X_FREE = 1
@@ -32,15 +36,14 @@ class Semaphore(IntEnum):
     R_FREE = 3
     W_FULL = 4
     W_FREE = 5
-    P_FULL = 6
-    P_FREE = 7
-    B_FULL = 8
-    Y_FULL = 9
-    Y_FREE = 10
-    V_FULL = 11
-    V_FREE = 12
-    G_FULL = 13
-    G_FREE = 14
+    P_FREE = 6
+    B_FULL = 7
+    Y_FULL = 8
+    Y_FREE = 9
+    V_FULL = 10
+    V_FREE = 11
+    G_FULL = 12
+    G_FREE = 13
 
 
 @dataclass
@@ -136,20 +139,18 @@ class _Emitter:
                       wait=[s.R_FULL], signal=[s.R_FREE])  # fmt: skip
 
     def begin_group(self, visit: Visit) -> None:
-        """Load the parameters of a column group."""
+        """Load the parameters of a column group; its first weights, which are loaded after them,
+        say that they are there."""
         words = self.plan.tiling.geometry.parameter_words
         self.group_parameters, again = self.parameters.take()
         self.move(Opcode.LOAD, self.places.parameters, visit.columns.start * words,
                   self.group_parameters, len(visit.columns) * words,
-                  wait=[Semaphore.P_FREE if again else None],
-                  signal=[Semaphore.P_FULL])  # fmt: skip
+                  wait=[Semaphore.P_FREE if again else None])  # fmt: skip
 
-    def multiply(
-        self, visit: Visit, index: int, use: WeightUse, *, begins: bool, ends: bool
-    ) -> None:
+    def multiply(self, visit: Visit, index: int, use: WeightUse, *, ends: bool) -> None:
         """One product, the weights loaded before it, the outputs taken away after it.
 
-        ``begins``, ``ends``: it is the group's first to need the parameters, or its last.
+        ``ends``: it is the group's last.
         """
         plan, tiling, s = self.plan, self.plan.tiling, Semaphore
         cols = tiling.geometry.cfg.array.cols
@@ -192,8 +193,7 @@ class _Emitter:
             "before": 0 if self.keyframe else y,
             "output": y,
         }
-        self.add(Opcode.MULTIPLY, operands,
-                 wait=[*wait, s.P_FULL if begins else None],
+        self.add(Opcode.MULTIPLY, operands, wait=wait,
                  signal=[s.Y_FULL, s.V_FULL if self.gelu is not None else None,
                          s.P_FREE if ends else None])  # fmt: skip
         self.move(Opcode.STORE, self.places.y, place, y, cols, wait=[s.Y_FULL], signal=[s.Y_FREE])
@@ -233,32 +233,39 @@ def compile_linear(
     ------
     ConfigError
         If the table breaks the accumulator's bound.
+    CompileError
+        If the core has too few semaphores.
+    IsaError
+        If an address does not fit the core's.
     ValueError
         If ``gelu`` is given without a place for it, or the plan was made without it.
     """
+    cfg = plan.tiling.geometry.cfg
+    if cfg.core.semaphores < len(Semaphore):
+        raise CompileError(
+            f"core.semaphores must be at least {len(Semaphore)} for compiled layers, got "
+            f"{cfg.core.semaphores}"
+        )
     if (gelu is not None) != plan.gelu or (gelu is not None) != (places.gelu is not None):
         raise ValueError(
             f"gelu, plan.gelu and places.gelu must agree, got {gelu}, {plan.gelu}, {places.gelu}"
         )
-    table.check(plan.tiling.geometry.cfg)
+    table.check(cfg)
     emit = _Emitter(plan, places, keyframe, mode, gelu, table.finest)
     emit.program += table_program(table)
     order = visits(plan)
-    k_last = len(plan.tiling.k_sizes) - 1
-    needs_parameters = False
     emit.quantize(order[0])
     uses = weight_uses(plan, order)
     for n, (visit, begins, ends) in enumerate(boundaries(order)):
         if begins:
             emit.begin_group(visit)
-            needs_parameters = True
         middle = (len(visit.columns) + 1) // 2
         for index, use in enumerate(uses[n]):
             is_last = index == len(visit.columns) - 1
-            first = needs_parameters and visit.k == k_last
-            emit.multiply(visit, index, use, begins=first, ends=ends and is_last)
-            needs_parameters &= not first
+            emit.multiply(visit, index, use, ends=ends and is_last)
             if index + 1 == middle and n + 1 < len(order):
                 emit.quantize(order[n + 1])
     emit.add(Opcode.SYNC, {})
+    for instruction in emit.program:
+        instruction.check(cfg)
     return emit.program

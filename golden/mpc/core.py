@@ -34,6 +34,9 @@ from .units import Units
 #: Called with the program counter and the instruction as it starts.
 Trace = Callable[[int, Instruction], None]
 
+#: How often a random order changes the engines that it favours.
+CHANGE = 1 / 16
+
 _BUS = {Engine.LOAD: Status.READ, Engine.STORE: Status.WRITE}
 
 
@@ -59,8 +62,8 @@ class _Back:
 class GoldenCore:
     """A core and its memory.
 
-    ``order``: draws the order of instructions among those that can start; without it the oldest
-    starts.  ``trace``: see :data:`Trace`.
+    ``order``: draws which engines go first for a while; without it the oldest instruction that
+    can start does.  ``trace``: see :data:`Trace`.
 
     Buffer, table, registers and column sums keep their contents from program to program.
     """
@@ -101,6 +104,9 @@ class _Run:
         self.body = 0
         self.fetched: Instruction | None = None
         self.done = False
+        # Engines, and last the second half of MULTIPLY, by how much they are favoured.
+        count = len(Engine) + 1
+        self.rank = np.arange(count) if core.order is None else core.order.permutation(count)
         core.units.tiles.clear()
         core.units.body.clear()
 
@@ -109,20 +115,26 @@ class _Run:
         rng = self.core.order
         while not self.done:
             able = self._able()
-            if rng is not None and able and rng.integers(2):
-                able[int(rng.integers(len(able)))]()
-            elif not self._dispatch():
+            if rng is not None:
+                # Favour some engines and starve others for a while, as slow memories do.
+                if rng.random() < CHANGE:
+                    self.rank = rng.permutation(len(self.rank))
+                able.sort(key=lambda item: -self.rank[item[1]])
+                if able and self.rank[able[0][1]] > self.rank[Engine.CONTROL]:
+                    able[0][2]()
+                    continue
+            if not self._dispatch():
                 if not able:
                     self._deadlock()
-                able[0]()
+                able[0][2]()
 
-    def _able(self) -> list[Callable[[], None]]:
-        """Whatever can happen, the oldest instruction's first."""
-        ready = [(back.pc, self._finish) for back in list(self.backs)[:1]]
+    def _able(self) -> list[tuple[int, int, Callable[[], None]]]:
+        """Whatever can happen, the oldest first: program counter, place in ``rank``, action."""
+        ready = [(back.pc, len(Engine), self._finish) for back in list(self.backs)[:1]]
         for engine, queue in self.queues.items():
             if queue and self._startable(queue[0][1]):
-                ready.append((queue[0][0], partial(self._start, engine)))
-        return [action for _, action in sorted(ready, key=itemgetter(0))]
+                ready.append((queue[0][0], int(engine), partial(self._start, engine)))
+        return sorted(ready, key=itemgetter(0))
 
     # Control.
 

@@ -14,6 +14,7 @@ from dstar.golden.dump import DumpReader
 from dstar.golden.linear import FMDQLinear, LayerTables, Mode
 from dstar.golden.mpc.compiler import compile_linear
 from dstar.golden.mpc.cost import Bounds
+from dstar.golden.mpc.fields import IsaError
 from dstar.golden.mpc.image import flat_tokens
 from dstar.golden.mpc.isa import Opcode
 from dstar.golden.mpc.layout import Allocator, CompileError, LayerShape
@@ -148,7 +149,7 @@ def test_mlp_chains_of_the_shipped_model_at_edge(dump: Path) -> None:
 @pytest.mark.parametrize("preset", ["tiny", "edge", "paper"])
 def test_everything_of_the_shipped_model(preset: str, dump: Path) -> None:
     chains = [*names_of(dump, "blocks.*"), *CHAINS]
-    check_dump(dump, PRESETS[preset], chains, steps=4)
+    check_dump(dump, PRESETS[preset], chains, steps=4, tokens=16 if preset == "tiny" else None)
 
 
 def test_programs_stay_within_the_plan() -> None:
@@ -211,3 +212,16 @@ def test_bounds() -> None:
     assert bounds.utilization < once.utilization < 0.3
     assert bounds.needed_bytes(0.85) is None
     assert once.needed_bytes(0.85) == pytest.approx(sum(once.traffic.values()) * 0.85 / 8192)
+
+
+def test_a_core_too_small_for_compiled_layers() -> None:
+    cfg = load_config(preset="tiny", overrides=("semaphores=13",))
+    bench = LayersOnCore(cfg, [random_layer(np.random.default_rng(1), cfg, 4, 4)], 4)
+    step = bench.layers[0].step(np.ones((4, 4), np.float16))
+    with pytest.raises(CompileError) as error:
+        bench.compile([step])
+    assert str(error.value) == ("core.semaphores must be at least 14 for compiled layers, got 13")
+    cfg = load_config(preset="tiny", overrides=("address_bits=16",))
+    bench = LayersOnCore(cfg, [random_layer(np.random.default_rng(1), cfg, 4, 4)], 4)
+    with pytest.raises(IsaError, match="LOAD: address must be from 0 to 65535, got 0x"):
+        bench.compile([step])
