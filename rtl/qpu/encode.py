@@ -10,18 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from dstar.gen.config import MAX_PRECISION, MAX_SLICES, SLICE_BITS, Config
 from dstar.rtl.hierarchy import shared
-from dstar.rtl.qpu.reorder import or_all
+from dstar.rtl.qpu.logic import added, or_all
 from dstar.rtl.qpu.streams import channels_bits, header_layout, order_layout
 from dstar.rtl.store import Store
 from dstar.rtl.streams import metadata_layout, slices_layout
-
-
-def added(m: Module, name: str, a: Any, b: Any, modulus: int) -> Signal:
-    """``(a + b) % modulus`` for ``a < modulus`` and ``b <= modulus``."""
-    total = Signal(range(2 * modulus + 1), name=f"{name}_total")
-    result = Signal(range(modulus), name=name)
-    m.d.comb += [total.eq(a + b), result.eq(Mux(total >= modulus, total - modulus, total))]
-    return result
 
 
 class Encode(wiring.Component):

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from dstar.gen.config import MAX_SLICES, SLICE_BITS, Config
-from dstar.rtl.fp16.add import FRACTION_BITS, FP16Add
-from dstar.rtl.hierarchy import shared
+from dstar.gen.config import Config
+from dstar.rtl.fp16.add import FRACTION_BITS
 from dstar.rtl.qpu.bins import BinSelect, MagnitudeTree, tree_latency
 from dstar.rtl.qpu.bitonic import BitonicReorder
+from dstar.rtl.qpu.control import Intake
 from dstar.rtl.qpu.encode import Encode
+from dstar.rtl.qpu.logic import delayed, twos_complement
 from dstar.rtl.qpu.reorder import BucketReorder
-from dstar.rtl.qpu.rows import Q_BITS, SMALLEST, UNIT, QuantizeRow, ReconstructRow
+from dstar.rtl.qpu.rows import ReconstructRow
 from dstar.rtl.qpu.streams import (
     HALF_BITS,
     header_layout,
     qpu_command_layout,
     vector_layout,
 )
+from dstar.rtl.qpu.vectors import DIFFERENCE_STAGES, differences, quantized, reconstructed
 from dstar.rtl.streams import slices_layout
 
 #: Ways to sort, by name.
@@ -29,27 +31,6 @@ REORDERS: dict[str, type[BucketReorder] | type[BitonicReorder]] = {
     "buckets": BucketReorder,
     "bitonic": BitonicReorder,
 }
-#: Registers of the adders that form the differences.
-DIFFERENCE_STAGES = 2
-
-
-def delayed(m: Module, enable: Value, value: Value, cycles: int, name: str) -> Value:
-    """``value`` as it was ``cycles`` enabled cycles ago; data, without reset."""
-    for stage in range(cycles):
-        kept = Signal(len(value), name=f"{name}_{stage}", reset_less=True)
-        with m.If(enable):
-            m.d.sync += kept.eq(value)
-        value = kept
-    return value
-
-
-def twos_complement(negatives: Value, magnitudes: Value) -> Value:
-    """Codes of 8 bits from signs and magnitudes, token by token."""
-    codes = []
-    for row in range(len(negatives)):
-        sign, magnitude = negatives[row], magnitudes.word_select(row, Q_BITS)
-        codes.append(((Cat(magnitude, Const(0, 1)) ^ sign.replicate(Q_BITS + 1)) + sign)[:-1])
-    return Cat(*codes)
 
 
 class QPU(wiring.Component):
@@ -145,16 +126,30 @@ class QPU(wiring.Component):
         enable = Signal()
         m.d.comb += enable.eq(~self.next_reference.valid | self.next_reference.ready)
         valid = Signal(self.write_latency + ReconstructRow.latency)
-        tile, take, channel = self._accept(m, bins, encode, enable, valid[: self.write_latency])
+        m.submodules.intake = intake = Intake(self.cfg, ring=self.ring, tiles=self._reorder.tiles)
+        wiring.connect(m, wiring.flipped(self.command), intake.command)
+        tile = intake.tile
+        m.d.comb += [
+            intake.enable.eq(enable),
+            intake.busy.eq(valid[: self.write_latency].any()),
+            intake.offered.eq(self.x.valid),
+            intake.given.eq(self.reference.valid),
+            intake.freed.eq(encode.freed),
+            self.x.ready.eq(intake.x_ready),
+            self.reference.ready.eq(intake.reference_ready),
+            bins.write.eq(intake.program),
+            bins.index.eq(self.command.payload.index),
+            bins.row.eq(self.command.payload.row),
+            self.next_reference.valid.eq(valid[-1]),
+        ]
         with m.If(enable):
-            m.d.sync += valid.eq(Cat(take, valid))
-        m.d.comb += self.next_reference.valid.eq(valid[-1])
+            m.d.sync += valid.eq(Cat(intake.take, valid))
 
         # Stages 1 and 2.
         reference = Signal(HALF_BITS * rows)
         given = self.reference.payload.as_value()
         m.d.comb += reference.eq(Mux(tile.keyframe, 0, given))
-        difference = self._difference(m, platform, reference, enable)
+        difference = differences(m, platform, enable, self.x.payload, reference)
         m.submodules.tree = tree = MagnitudeTree(self.cfg)
         m.d.comb += [
             tree.enable.eq(enable),
@@ -168,14 +163,15 @@ class QPU(wiring.Component):
 
         # Stage 3.
         waited = delayed(m, enable, difference, tree.latency + bins.latency, "difference")
-        negatives, magnitudes = self._quantize(m, platform, waited, bins)
+        negatives, magnitudes = quantized(m, platform, waited, bins)
         negatives = delayed(m, enable, negatives, 1, "negatives")
         magnitudes = delayed(m, enable, magnitudes, 1, "magnitudes")
         exponent = delayed(m, enable, bins.exponent, 1, "exponent").as_signed()
         slices = delayed(m, enable, bins.slices, 1, "slices")
 
         # Stages 4 and 5.
-        through = {"channel": channel, "last": channel == tile.last_channel}
+        channel = intake.channel
+        through: dict[str, Value] = {"channel": channel, "last": channel == tile.last_channel}
         through = {
             name: delayed(m, enable, value, self.write_latency, name)
             for name, value in through.items()
@@ -197,23 +193,17 @@ class QPU(wiring.Component):
         base = Mux(tile.previous, self.x.payload.as_value(), reference)
         carry = delayed(m, enable, base, self.write_latency + 1, "carry")
         bypass = delayed(m, enable, tile.previous, self.write_latency, "bypass")
-        keep = delayed(m, enable, bypass, ReconstructRow.latency, "keep")
-        infinite = []
-        for row in range(rows):
-            part = ReconstructRow()
-            m.submodules[f"reconstruct_{row}"] = shared(platform, part)
-            m.d.comb += [
-                part.enable.eq(enable),
-                part.negative.eq(negatives[row]),
-                part.magnitude.eq(magnitudes.word_select(row, Q_BITS)),
-                part.room.eq(SMALLEST - exponent),
-                part.bypass.eq(bypass),
-                part.carry.eq(carry.word_select(row, HALF_BITS)),
-                part.keep.eq(keep),
-                self.next_reference.payload[row].eq(part.total),
-            ]
-            infinite.append(part.infinite)
-        with m.If(valid[-1] & ~keep & Cat(*infinite).any()):
+        infinite = reconstructed(
+            m,
+            platform,
+            enable,
+            (negatives, magnitudes),
+            exponent,
+            carry,
+            bypass,
+            self.next_reference.payload,
+        )
+        with m.If(valid[-1] & infinite):
             m.d.sync += self.status.saturated.eq(1)
         with m.If(self.clear):
             m.d.sync += [
@@ -222,82 +212,3 @@ class QPU(wiring.Component):
                 self.status.dropped.eq(0),
             ]
         return m
-
-    def _accept(
-        self, m: Module, bins: BinSelect, encode: Encode, enable: Value, ahead: Value
-    ) -> tuple[Any, Signal, Signal]:
-        """Commands and vectors in; the tile's command, whether a vector moves, its channel.
-
-        ``ahead``: which stages up to the ring hold vectors, which use the table.
-        """
-        command = self.command.payload
-        tile = Signal(qpu_command_layout(self.cfg), reset_less=True)
-        active = Signal()
-        channel = Signal(self.cfg.numeric.channel_bits)
-        used, tiles = Signal(range(self.ring + 1)), Signal(range(self._reorder.tiles + 1))
-        take, last, begin, program = Signal(), Signal(), Signal(), Signal()
-        able = active & enable & (used != self.ring)
-        m.d.comb += [
-            take.eq(able & self.x.valid & (tile.keyframe | self.reference.valid)),
-            self.x.ready.eq(able & (tile.keyframe | self.reference.valid)),
-            self.reference.ready.eq(able & self.x.valid & ~tile.keyframe),
-            last.eq(take & (channel == tile.last_channel)),
-            begin.eq(
-                self.command.valid
-                & ~command.program
-                & (~active | last)
-                & (tiles != self._reorder.tiles)
-            ),
-            program.eq(self.command.valid & command.program & ~active & ~ahead.any()),
-            self.command.ready.eq(begin | program),
-            bins.write.eq(program),
-            bins.index.eq(command.index),
-            bins.row.eq(command.row),
-        ]
-        m.d.sync += [
-            used.eq(used + take - encode.freed),
-            tiles.eq(tiles + begin - (encode.freed != 0)),
-        ]
-        with m.If(take):
-            m.d.sync += channel.eq(Mux(last, 0, channel + 1))
-        with m.If(last):
-            m.d.sync += active.eq(0)
-        with m.If(begin):
-            m.d.sync += [active.eq(1), tile.eq(command)]
-        return tile, take, channel
-
-    def _difference(self, m: Module, platform: Any, reference: Value, enable: Value) -> Value:
-        """``x - reference`` for every token."""
-        sums = []
-        for row in range(self.cfg.array.rows):
-            adder = FP16Add(stages=DIFFERENCE_STAGES)
-            m.submodules[f"difference_{row}"] = shared(platform, adder)
-            word = reference.word_select(row, HALF_BITS)
-            m.d.comb += [
-                adder.enable.eq(enable),
-                adder.a.eq(self.x.payload[row]),
-                adder.b.eq(Cat(word[:-1], ~word[-1])),
-            ]
-            sums.append(adder.sum)
-        return Cat(*sums)
-
-    def _quantize(
-        self, m: Module, platform: Any, difference: Value, bins: BinSelect
-    ) -> tuple[Value, Value]:
-        """Signs and magnitudes of every token's q."""
-        limit = Signal(Q_BITS)
-        for slices in range(1, MAX_SLICES + 1):
-            with m.If(bins.slices == slices):
-                m.d.comb += limit.eq((1 << SLICE_BITS * slices - 1) - 1)
-        negatives, magnitudes = [], []
-        for row in range(self.cfg.array.rows):
-            quantizer = QuantizeRow()
-            m.submodules[f"quantize_{row}"] = shared(platform, quantizer)
-            m.d.comb += [
-                quantizer.difference.eq(difference.word_select(row, HALF_BITS)),
-                quantizer.reach.eq(UNIT - bins.exponent),
-                quantizer.limit.eq(limit),
-            ]
-            negatives.append(quantizer.negative)
-            magnitudes.append(quantizer.magnitude)
-        return Cat(*negatives), Cat(*magnitudes)

@@ -55,13 +55,13 @@ class LossyAdd(FP16Add):
 
 #: Stage: what is replaced by what.
 FAULTS: dict[str, tuple[str, Any]] = {
-    "difference": ("dstar.rtl.qpu.qpu.FP16Add", LossyAdd),
+    "difference": ("dstar.rtl.qpu.vectors.FP16Add", LossyAdd),
     "stage 1, magnitude": ("dstar.rtl.qpu.bins._halved", first_of_pair),
     "stage 2, bins": ("dstar.rtl.qpu.bins.EXPONENT_BITS", 5),
-    "stage 3, quantize": ("dstar.rtl.qpu.qpu.UNIT", 24),
-    "stage 4, order": ("dstar.rtl.qpu.reorder.SLICE_BITS", 1),
+    "stage 3, quantize": ("dstar.rtl.qpu.vectors.UNIT", 24),
+    "stage 4, order": ("dstar.rtl.qpu.bucket_fill.SLICE_BITS", 1),
     "stage 5, encode": ("dstar.rtl.qpu.encode.or_all", first_only),
-    "reconstruct": ("dstar.rtl.qpu.qpu.SMALLEST", 25),
+    "reconstruct": ("dstar.rtl.qpu.vectors.SMALLEST", 25),
 }
 
 
