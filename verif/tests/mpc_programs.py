@@ -1,7 +1,8 @@
 """Random legal programs of the core, and memory for them.
 
-Instructions that touch the same words on different engines are ordered by a semaphore of their
-own, or by SYNC when none is left; so every order that the core allows gives the same result.
+Instructions that use the same words, at least one of them writing, are ordered by a semaphore of
+their own, or by SYNC when none is left, except where their engine does it (docs/isa.md); so every
+order that the core allows gives the same result.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class RandomProgram:
         """Append an instruction behind all that it must not overtake, and right after `prefix`."""
         before = [
             f for f in self.flying
-            if f.engine != i.engine and (writes & (f.reads | f.writes) or reads & f.writes)
+            if reads & f.writes or (f.engine != i.engine and writes & (f.reads | f.writes))
         ]  # fmt: skip
         if self.semaphore + len(before) > self.cfg.core.semaphores:
             self.sync()

@@ -90,6 +90,14 @@ def test_layers_of_every_kind(case: str, ordered: bool, seed: int) -> None:
     check_steps(bench, drift(rng, (tokens, inner), 3))
 
 
+@pytest.mark.parametrize("preset", ["edge", "paper"])
+def test_ragged_layers_of_larger_cores(preset: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layer = random_layer(rng, PRESETS[preset], 300, 150)
+    bench = LayersOnCore(PRESETS[preset], [layer], 70, order=rng)
+    check_steps(bench, drift(rng, (70, 300), 3))
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("gelu", [Op.GELU, Op.GELU_TANH])
 def test_chain_with_gelu(gelu: Op, ordered: bool, seed: int) -> None:
