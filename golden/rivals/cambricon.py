@@ -81,6 +81,8 @@ class _Layer:
         if not self.by_element:
             return beyond.any(-2, keepdim=True).expand(beyond.shape)
         channels = beyond.shape[-1]
-        groups = functional.pad(beyond, (0, -channels % GROUP)).unflatten(-1, (-1, GROUP))
+        groups = functional.pad(beyond, (0, -channels % GROUP)).reshape(
+            *beyond.shape[:-1], -1, GROUP
+        )
         first = groups & (groups.cumsum(-1, dtype=torch.int16) <= OUTLIERS)
         return first.flatten(-2)[..., :channels]

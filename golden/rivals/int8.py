@@ -22,7 +22,7 @@ GROUP = 128
 def group_quantize(x: Tensor, group: int = GROUP) -> Tensor:
     """Values of x (..., channels) after symmetric INT8 with a scale for each group of channels."""
     channels = x.shape[-1]
-    grouped = functional.pad(x, (0, -channels % group)).unflatten(-1, (-1, group))
+    grouped = functional.pad(x, (0, -channels % group)).reshape(*x.shape[:-1], -1, group)
     scale = (grouped.abs().amax(-1, keepdim=True) / MAX_CODE).clamp_min(1e-30)
     quantized = (grouped / scale).round_().mul_(scale)
     return quantized.flatten(-2)[..., :channels]

@@ -1,0 +1,1 @@
+"""Quality of sampled images under quantization and sparsity, with confidence intervals."""
