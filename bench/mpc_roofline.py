@@ -41,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bits", type=float, default=4.3, help="average (the paper: 4.3)")
     parser.add_argument("--bytes", type=float, default=47.0, help="of the memory, a cycle")
+    parser.add_argument("--rows", type=int, default=1, help="weight rows into the MPU a cycle")
     parser.add_argument("-p", "--preset", default="paper")
     parser.add_argument("-s", "--set", action="append", default=[], help="key=value")
     options = parser.parse_args()
@@ -55,7 +56,7 @@ def main() -> None:
         table.add_column(name, justify="left" if name in names[:2] else "right")
     for tokens, inner, out in LAYERS:
         plan = plan_layer(cfg, LayerShape(tokens=tokens, inner=inner, out=out))
-        bounds = Bounds(plan, options.bits, options.bytes)
+        bounds = Bounds(plan, options.bits, options.bytes, rows_per_cycle=options.rows)
         once = Bounds(plan, options.bits, options.bytes, once=True)
         t = bounds.traffic
         parts = (t["x"] + t["reference"], t["weights"], t["before"], t["next"] + t["y"],

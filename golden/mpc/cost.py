@@ -7,7 +7,7 @@ layer takes at least as long as its slowest engine, and the array is busy at mos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dstar.gen.config import SLICE_BITS
@@ -22,13 +22,14 @@ class Bounds:
 
     ``bits``: average precision of the sub-channels.  ``bytes_per_cycle``: of the memory, both
     directions together.  ``once``: count every tensor once, as if the buffer and the kept sums
-    held a whole layer.
+    held a whole layer.  ``rows_per_cycle``: weight rows that enter the MPU a cycle.
     """
 
     plan: Plan
     bits: float
     bytes_per_cycle: float
     once: bool = False
+    rows_per_cycle: int = 1
 
     @cached_property
     def traffic(self) -> dict[str, int]:
@@ -70,9 +71,10 @@ class Bounds:
 
     @property
     def weight_rows(self) -> int:
-        """Cycles in which weights enter the MPU: a row a cycle, for every product."""
+        """Cycles in which weights enter the MPU, for every product."""
         tiling = self.plan.tiling
-        return tiling.token_tiles * tiling.column_tiles * tiling.shape.inner
+        rows = sum(-(-size // self.rows_per_cycle) for size in tiling.k_sizes)
+        return tiling.token_tiles * tiling.column_tiles * rows
 
     @property
     def quantize(self) -> int:
@@ -95,5 +97,5 @@ class Bounds:
         """Bytes a cycle that the memory must give for a utilization; None if another engine is
         too slow for it."""
         cycles = self.beats / utilization
-        free = Bounds(self.plan, self.bits, float("inf"), self.once)
+        free = replace(self, bytes_per_cycle=float("inf"))
         return sum(self.traffic.values()) / cycles if free.cycles <= cycles else None

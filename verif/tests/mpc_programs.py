@@ -228,7 +228,7 @@ class RandomProgram:
             parameters=parameters, before=before, output=output,
         )  # fmt: skip
         self.add(i, reads=reads, writes=writes)
-        self.open = (base, tiles, finest)
+        self.open = None if last else (base, tiles, finest)
         if release:
             self.tiles.pop(0)
 

@@ -219,6 +219,9 @@ def test_bounds() -> None:
     assert once.utilization == pytest.approx(8192 / (sum(once.traffic.values()) / 47))
     assert bounds.utilization < once.utilization < 0.3
     assert bounds.needed_bytes(0.85) is None
+    assert Bounds(plan, 4.0, 47.0, rows_per_cycle=2).needed_bytes(0.85) == pytest.approx(
+        sum(bounds.traffic.values()) * 0.85 / 8192
+    )
     assert once.needed_bytes(0.85) == pytest.approx(sum(once.traffic.values()) * 0.85 / 8192)
 
 
