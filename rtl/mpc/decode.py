@@ -17,10 +17,10 @@ from dstar.golden.mpc.fields import Field, Status
 from dstar.golden.mpc.geometry import Geometry
 from dstar.golden.mpc.isa import INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Opcode, fields
 
-#: Width of an opcode in a command, of a status code and of the program counter.
+#: Width of an opcode in a command, of a status code, of a program's length and counter.
 OPCODE_BITS = max(Opcode).bit_length()
 STATUS_BITS = max(Status).bit_length()
-PC_BITS = 32
+PC_BITS = 16
 #: Fields that are the control unit's alone.
 _CONTROL_FIELDS = ("opcode", "wait", "signal", "freed")
 
@@ -90,18 +90,31 @@ def _illegal(word: Value, opcode: Opcode, cfg: Config) -> Value:
     return illegal
 
 
+def _beyond(word: Value, opcode: Opcode, cfg: Config) -> Value:
+    """Whether a LOAD or STORE leaves the buffer."""
+    at = places(opcode)
+
+    def operand(name: str) -> Value:
+        low, field = at[name]
+        return word[low : low + _shape(field, cfg).width]
+
+    last_row = (operand("rows") - 1)[: at["rows"][1].width] * operand("step")
+    return (operand("buffer") + last_row + operand("length")) > Geometry(cfg).words
+
+
 class Decoder(wiring.Component):
     """An instruction's checks and the parts it is cut into.
 
     Members
     -------
     instruction: 256 bits.
-    status: ``OK``, ``OPCODE`` or ``FIELD``; ``RANGE`` is found where addresses are counted.
+    status: ``OK``, ``OPCODE``, ``FIELD`` or, for LOAD and STORE, ``RANGE``; the other engines
+        find ``RANGE`` where they count addresses.
     opcode, engine: as :class:`~dstar.golden.mpc.isa.Opcode`, :class:`~dstar.golden.mpc.isa.Engine`.
     wait, signal, freed: masks of semaphores; zero where the instruction has none.
     commands: for each engine but control its :func:`command_layout`, by its name in lower case.
 
-    Combinational.
+    Combinational; the longest path is the product ``rows * step`` of a LOAD.
     """
 
     def __init__(self, cfg: Config) -> None:
@@ -131,12 +144,17 @@ class Decoder(wiring.Component):
             for opcode, form in INSTRUCTIONS.items():
                 with m.Case(int(opcode)):
                     illegal = Signal(name=f"illegal_{opcode.name.lower()}")
+                    beyond = Signal(name=f"beyond_{opcode.name.lower()}")
+                    if opcode in (Opcode.LOAD, Opcode.STORE):
+                        m.d.comb += beyond.eq(_beyond(word, opcode, self.cfg))
                     m.d.comb += [
                         illegal.eq(_illegal(word, opcode, self.cfg)),
-                        self.status.eq(Mux(illegal, int(Status.FIELD), int(Status.OK))),
+                        self.status.eq(Mux(beyond, int(Status.RANGE), int(Status.OK))),
                         self.opcode.eq(int(opcode)),
                         self.engine.eq(int(form.engine)),
                     ]
+                    with m.If(illegal):
+                        m.d.comb += self.status.eq(int(Status.FIELD))
                     for name in ("wait", "signal", "freed"):
                         if name in places(opcode):
                             at, field = places(opcode)[name]

@@ -140,8 +140,8 @@ class ReadDMA(wiring.Component):
     transfer: stream of :attr:`~dstar.rtl.mpc.bus.BusShape.transfer`; several may be under way.
     axi: :attr:`~dstar.rtl.mpc.bus.BusShape.read`.
     words: stream of :attr:`~dstar.rtl.mpc.bus.BusShape.words`, to a write port of the buffer.
-    done: a transfer's last word was written (pulse); in the order of the transfers.  None comes
-        for one that was stopped or failed.
+    done: a transfer's last word was written (pulse); in the order of the transfers.  After an
+        error it still comes for those before; none comes for one that failed, or after ``stop``.
     status: :func:`~dstar.rtl.mpc.bus.status_signature`.
 
     Words narrower than the bus are refused; wider ones are collected from beats, lowest first.
@@ -187,6 +187,5 @@ class ReadDMA(wiring.Component):
             collect.output.ready.eq(written),
             walk.words.ready.eq(written),
         ]
-        halted = self.status.stop | self.status.error
-        m.d.sync += self.done.eq(written & walk.words.payload.last & ~halted)
+        m.d.sync += self.done.eq(written & walk.words.payload.last & ~self.status.stop)
         return m

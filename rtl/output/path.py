@@ -63,7 +63,7 @@ class OutputPath(wiring.Component):
     before: stream of token vectors (``rows`` binary16 values), last step's output, one for each
         column of a last k tile that is no keyframe.
     output: stream of token vectors.
-    saturated: some output left binary16's range since reset (sticky).
+    saturated: some output left binary16's range since reset or ``clear`` (sticky).
 
     Latency: :attr:`latency`.  Throughput: one column a cycle.
 
@@ -89,6 +89,7 @@ class OutputPath(wiring.Component):
                 "before": In(vectors),
                 "output": Out(vectors),
                 "saturated": Out(1),
+                "clear": In(1),
             }
         )
 
@@ -188,6 +189,8 @@ class OutputPath(wiring.Component):
             overs.append(lane.over)
             with m.If(enable):
                 m.d.sync += self.output.payload[row].eq(lane.half)
+        with m.If(self.clear):
+            m.d.sync += self.saturated.eq(0)
         with m.If(enable):
             m.d.sync += self.output.valid.eq(valid[3])
             with m.If(valid[3] & Cat(*overs).any()):

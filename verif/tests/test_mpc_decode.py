@@ -40,7 +40,7 @@ def expected(word: bytes, cfg: Config) -> tuple[Status, Instruction | None]:
         instruction = decode(word)
         instruction.check(cfg)
     except IsaError as error:
-        if error.status != Status.RANGE:
+        if error.status != Status.RANGE or instruction.engine in (Engine.LOAD, Engine.STORE):
             return error.status, None
     return Status.OK, instruction
 
@@ -82,7 +82,7 @@ def test_decoder_equals_golden(preset: str) -> None:
     simulator.add_testbench(bench)
     simulator.run()
     assert {opcode for status, opcode in seen if status == Status.OK} == set(Opcode)
-    assert {Status.OPCODE, Status.FIELD} <= {status for status, _ in seen}
+    assert {Status.OPCODE, Status.FIELD, Status.RANGE} <= {status for status, _ in seen}
 
 
 def test_places_cover_an_instruction_without_gaps() -> None:
