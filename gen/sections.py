@@ -16,7 +16,7 @@ MAX_Q = 2 ** (MAX_PRECISION - 1) - 1
 #: Width of a signed scale exponent.
 EXPONENT_BITS = 6
 #: Fraction bits of the VPU's registers (:mod:`dstar.golden.vpu.float`).
-PRIVATE_FRACTION_BITS = 15
+PRIVATE_FRACTION_BITS = 13
 
 
 class ConfigError(ValueError):
@@ -205,7 +205,7 @@ class VectorConfig:
     """
 
     segments: int = 8
-    width: int = 22
+    width: int = 21
     acc_width: int = 60
     acc_fraction: int = 28
     program: int = 16
@@ -213,7 +213,7 @@ class VectorConfig:
     def __post_init__(self) -> None:
         ok = self.segments in (2, 4, 8, 16, 32, 64)
         _check(ok, "vector.segments", "a power of two from 2 to 64", self.segments)
-        _check_int("vector.width", self.width, PRIVATE_FRACTION_BITS + 3, 30)
+        _check_int("vector.width", self.width, 18, 30)
         _check_int("vector.acc_width", self.acc_width, 42, 62)
         _check_int("vector.acc_fraction", self.acc_fraction, 24, self.acc_width - 17)
         _check_int("vector.program", self.program, 2, 64)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dstar.golden.vpu.float import WIDTH
 from dstar.golden.vpu.isa import Instruction, Program, Source
 from dstar.golden.vpu.steps import program_cycles
 from dstar.verif.harness import Dut
@@ -19,7 +20,16 @@ Half = npt.NDArray[np.float16]
 
 #: :func:`dstar.rtl.vpu.sequencer.command_layout`, from the least significant bit: an instruction
 #: (op, dst, a, b, accumulate, emit, takes input, takes scalar, constant), last, repeat.
-COMMAND = [Field(4), Field(2), Field(3), Field(3), *[Field(1)] * 4, Field(24), Field(1), Field(16)]
+COMMAND = [
+    Field(4),
+    Field(2),
+    Field(3),
+    Field(3),
+    *[Field(1)] * 4,
+    Field(WIDTH),
+    Field(1),
+    Field(16),
+]
 
 
 def _fields(item: Instruction, last: bool, count: int) -> list[int]:

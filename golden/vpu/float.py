@@ -1,9 +1,9 @@
 """The VPU's private float, and its exact accumulator.
 
-A register of the VPU holds a sign, 8 exponent bits and 15 fraction bits: binary32 with the
-fraction cut short, and with subnormals flushed to zero.  Five bits more than binary16's fraction
-keep every intermediate rounding far below a unit in the last place of a binary16 result.  Arrays
-of private floats are float32 arrays that hold only such values.
+A register of the VPU holds a sign, 8 exponent bits and 13 fraction bits: binary32 with the
+fraction cut short, and with subnormals flushed to zero.  Three bits more than binary16's fraction
+keep an intermediate rounding at a sixteenth of a unit in the last place of a binary16 result.
+Arrays of private floats are float32 arrays that hold only such values.
 
 Sums over a stream are not formed in that float but in a fixed-point register, exactly, so that
 they do not depend on any order.
@@ -64,17 +64,17 @@ def to_half(x: Private) -> Half:
 
 
 def to_bits(x: Private) -> npt.NDArray[np.uint32]:
-    """Encodings of private floats, 24 bits each."""
+    """:data:`WIDTH` bits each: encodings of private floats."""
     return np.ascontiguousarray(x).view(np.uint32) >> np.uint32(32 - WIDTH)
 
 
 def from_bits(bits: npt.NDArray[np.uint32]) -> Private:
-    """Private floats of 24-bit encodings."""
+    """Private floats of such encodings."""
     return np.ascontiguousarray(bits << np.uint32(32 - WIDTH)).view(np.float32)
 
 
 def add(a: Private, b: Private) -> Private:
-    """Sum, rounded once to nearest even (53 bits are more than twice 16 and 2: Figueroa, 1995)."""
+    """Sum, rounded once to nearest even (53 bits are more than twice 14 and 2: Figueroa, 1995)."""
     with np.errstate(invalid="ignore"):
         return round_private(a.astype(np.float64) + b.astype(np.float64))
 
@@ -83,6 +83,22 @@ def multiply(a: Private, b: Private) -> Private:
     """Product, rounded once to nearest even."""
     with np.errstate(invalid="ignore"):
         return round_private(a.astype(np.float64) * b.astype(np.float64))
+
+
+def fold(x: Private) -> Private:
+    """Sum over the last axis, to all of it.
+
+    Lane i takes in lane i + n/2, then i + n/4 and so on, n the next power of two; every sum is
+    rounded.
+    """
+    lanes = x.shape[-1]
+    part = x
+    while part.shape[-1] > 1:
+        half = 1 << (part.shape[-1] - 1).bit_length() >> 1
+        high = part[..., half:]
+        joined = add(part[..., : high.shape[-1]], high)
+        part = np.concatenate([joined, part[..., high.shape[-1] : half]], axis=-1)
+    return np.repeat(part, lanes, axis=-1)
 
 
 def maximum(a: Private, b: Private) -> Private:
@@ -135,28 +151,6 @@ class Accumulator:
         self.positive |= over & (new > 0)
         self.negative |= over & (new < 0)
         self.total = np.where(over, total, new)
-
-    def fold(self) -> None:
-        """Give every lane the sum over all lanes (the last axis).
-
-        Lane i takes in lane i + n/2, then i + n/4 and so on, n the next power of two; a partial
-        sum that leaves the range counts as infinite, as in :meth:`add`.
-        """
-        lanes = self.shape[-1]
-        half = 1 << (lanes - 1).bit_length() >> 1
-        while half:
-            count = min(half, lanes - half)
-            low, high = (..., slice(count)), (..., slice(half, half + count))
-            part = Accumulator((*self.shape[:-1], count), self.width, self.fraction)
-            for name in ("invalid", "positive", "negative"):
-                flags = getattr(self, name)
-                setattr(part, name, flags[low] | flags[high])
-            part._keep(self.total[low], self.total[high])
-            for name in ("total", "invalid", "positive", "negative"):
-                getattr(self, name)[low] = getattr(part, name)
-            half >>= 1
-        for name in ("total", "invalid", "positive", "negative"):
-            setattr(self, name, np.broadcast_to(getattr(self, name)[..., :1], self.shape).copy())
 
     def read(self) -> Private:
         """The sums, rounded once to private floats, to nearest even."""

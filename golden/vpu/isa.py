@@ -46,7 +46,7 @@ class Source(IntEnum):
 
     ``INPUT``: the next vector of the input stream; ``SCALAR``: the next word of the scalar
     stream, for all lanes; ``CONSTANT``: the instruction's own.  An instruction that names a
-    stream twice takes one word of it.
+    stream twice takes one word of it; none may name both SCALAR and CONSTANT.
     """
 
     R0 = 0
@@ -82,12 +82,14 @@ class Instruction:
         if not 0 <= self.dst < REGISTERS:
             raise ValueError(f"dst must be from 0 to {REGISTERS - 1}, got {self.dst}")
         value = np.float32(from_bits(np.array([self.constant_bits], np.uint32))[0])
+        if self.reads(Source.SCALAR) and self.reads(Source.CONSTANT):
+            raise ValueError("an instruction must not read both SCALAR and CONSTANT")
         if not (value == self.constant or np.isnan(self.constant)):
             raise ValueError(f"constant must be a private float, got {self.constant!r}")
 
     @property
     def constant_bits(self) -> int:
-        """Encoding of the constant, 24 bits."""
+        """Encoding of the constant."""
         return int(to_bits(round_private(np.array([self.constant], np.float64)))[0])
 
     @property

@@ -49,9 +49,9 @@ class Step:
 
     ``finish``: the rounding stage's result is written.  ``direct``: operand a or, with
     ``maximum``, the larger operand is.  ``shared``: lane 0's result is written in all lanes.
-    ``clear``: empties the accumulator.  ``fold``: stride of a reduction over the lanes, of the
-    accumulators or, with ``maximum``, of operand a.  ``table``, ``power``: the coefficients on the
-    bus.
+    ``back``: the result goes to operand a, not to a register.  ``clear``: empties the accumulator.
+    ``fold``: operand b is operand a of the lane that is so many away.  ``table``, ``power``: the
+    coefficients on the bus.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Step:
     direct: bool = False
     maximum: bool = False
     shared: bool = False
+    back: bool = False
     clear: bool = False
     fold: int = 0
     magnitude: Magnitude = Magnitude.NONE
@@ -81,9 +82,26 @@ def _cubic(table: str, place: Place) -> list[Step]:
     return [first, *steps]
 
 
-def _folds(lanes: int, *, maximum: bool) -> list[Step]:
-    strides = [1 << bit for bit in reversed(range((lanes - 1).bit_length()))]
-    return [Step(f"fold_{s}", fold=s, maximum=maximum) for s in strides]
+def strides(lanes: int) -> list[int]:
+    """How far apart the lanes are that a reduction joins, one step after the other."""
+    return [1 << bit for bit in reversed(range((lanes - 1).bit_length()))]
+
+
+def _peak(lanes: int) -> list[Step]:
+    """Maximum of operand a over all lanes."""
+    folds = [
+        Step(f"peak_{s}", direct=True, maximum=True, fold=s, back=True) for s in strides(lanes)
+    ]
+    return [*folds, Step("move_all", direct=True, shared=True)]
+
+
+def _sum(lanes: int) -> list[Step]:
+    """Sum of all lanes' accumulators, each rounded once and added by the lanes' adders."""
+    back = Step("back", finish=True, back=True)
+    steps = [Step("take", magnitude=Magnitude.ACCUMULATOR, clear=True)]
+    for s in strides(lanes):
+        steps += [back, Step(f"sum_{s}", magnitude=Magnitude.SUM, fold=s)]
+    return [*steps, Step("finish_all", finish=True, shared=True)]
 
 
 def steps(op: Op, lanes: int) -> list[Step]:
@@ -106,15 +124,8 @@ def steps(op: Op, lanes: int) -> list[Step]:
         Op.MULTIPLY: [Step("multiply", magnitude=Magnitude.PRODUCT), _FINISH],
         Op.READ: [read, _FINISH],
         Op.TAKE: [take, _FINISH],
-        Op.SUM: [
-            *_folds(lanes, maximum=False),
-            take,
-            Step("finish_all", finish=True, shared=True),
-        ],
-        Op.PEAK: [
-            *_folds(lanes, maximum=True),
-            Step("move_all", direct=True, shared=True),
-        ],
+        Op.SUM: _sum(lanes),
+        Op.PEAK: _peak(lanes),
         Op.EXP: [scale, *_cubic("exp2", Place.EXPONENT), *mantissa],
         Op.RECIPROCAL: [*_cubic("reciprocal", Place.FRACTION), *mantissa],
         Op.RSQRT: [*_cubic("rsqrt", Place.FRACTION), *mantissa],

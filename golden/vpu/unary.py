@@ -75,14 +75,11 @@ class Unary:
 
     def _exp2(self, z: Int64) -> tuple[Int64, Int64]:
         """``2**(z * 2**-16)`` as mantissa (1 to 2, ``fraction`` fraction bits) and exponent."""
-        m = self._lookup("exp2", z & ((1 << REDUCED_BITS) - 1), REDUCED_BITS)
-        one = 1 << self.cfg.fraction
-        return np.clip(m, one, 2 * one - 1), z >> REDUCED_BITS
+        return self._lookup("exp2", z & ((1 << REDUCED_BITS) - 1), REDUCED_BITS), z >> REDUCED_BITS
 
     def _inverse(self, position: Int64, bits: int) -> Int64:
         """``1 / (1 + position * 2**-bits)``, ``fraction`` fraction bits."""
-        one = 1 << self.cfg.fraction
-        return np.clip(self._lookup("reciprocal", position, bits), one // 2, one)
+        return self._lookup("reciprocal", position, bits)
 
     def _times_log2_e(self, exponent: Int64, sig: Int64) -> Int64:
         """``|x| * log2(e)`` in units of ``2**-16``, rounded down; |x| below 2**7."""
@@ -110,7 +107,6 @@ class Unary:
     ) -> npt.NDArray[np.float64]:
         odd = exponent & 1
         r = self._lookup("rsqrt", odd << FRACTION_BITS | fraction, FRACTION_BITS + 1)
-        r = np.clip(r, 1 << (self.cfg.fraction - 1), 1 << self.cfg.fraction)
         return np.ldexp(r.astype(np.float64), -(exponent >> 1) - self.cfg.fraction)
 
     def _logistic(
@@ -124,15 +120,14 @@ class Unary:
             fixed = (sig << (FIXED_BITS - SIGNIFICAND_BITS)) >> np.clip(2 - exponent, 0, FIXED_BITS)
             z = self._lookup("logit" if name == "gelu" else "tanh_form", fixed, FIXED_BITS)
             spare = self.tables["logit"].fraction - REDUCED_BITS
-            z = np.maximum(z, 0)
             z = z >> spare if spare >= 0 else z << -spare
         m, n = self._exp2(-z)
         one = 1 << cfg.fraction
-        drop = cfg.fraction - SIGNIFICAND_BITS + 1
+        drop = cfg.fraction - POSITION_BITS + 1
         narrow = m >> drop
-        below = np.minimum((narrow << drop) >> np.minimum(-n, 62), one - 1)
+        below = np.where(n == 0, one - 1, (narrow << drop) >> np.minimum(-n, 62))
         r = self._inverse(below, cfg.fraction)
-        s = np.where(sign == 1, (r * narrow) >> (SIGNIFICAND_BITS - 1), r)
+        s = np.where(sign == 1, (r * narrow) >> (POSITION_BITS - 1), r)
         n = np.where(sign == 1, n, 0)
         if name == "sigmoid":
             return np.ldexp(s.astype(np.float64), n - cfg.fraction)

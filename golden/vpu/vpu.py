@@ -13,6 +13,7 @@ from .float import (
     Half,
     Private,
     add,
+    fold,
     from_half,
     maximum,
     multiply,
@@ -101,12 +102,10 @@ class VPU:
 
     def _compute(self, op: Op, *operands: Private) -> Private:
         if op in (Op.READ, Op.TAKE, Op.SUM):
-            if op == Op.SUM:
-                self.accumulator.fold()
             result = self.accumulator.read()
             if op != Op.READ:
                 self.accumulator.clear()
-            return result
+            return fold(result) if op == Op.SUM else result
         a = operands[0]
         if op == Op.MOVE:
             return a.copy()

@@ -8,28 +8,23 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from dstar.gen.config import VectorConfig
-from dstar.golden.vpu.float import FRACTION_BITS, SIGNIFICAND_BITS, WIDTH
+from dstar.golden.vpu.float import FRACTION_BITS, WIDTH
 from dstar.rtl.hierarchy import Shared
 from dstar.rtl.vpu.control import accumulator_layout, magnitude_bits, unrounded_layout
-from dstar.rtl.vpu.float import WORK_EXPONENT, Fields, wire
-
-#: Places of a term below the accumulator's last that can still round it.
-_BELOW = SIGNIFICAND_BITS + 2
+from dstar.rtl.vpu.float import WORK_EXPONENT, Fields, at_most, shift_right, wire
 
 
 class VPUAccumulator(Shared):
     """Sum of private floats in fixed point (:class:`dstar.golden.vpu.float.Accumulator`).
 
     Each term is rounded to a multiple of ``2**-acc_fraction``, to nearest even; the sum is exact,
-    so no order of summation matters, within a lane or across lanes.
+    so no order of summation matters.
 
     Members
     -------
     add, term: add a private float.
-    fold, other: add another lane's accumulator (not together with ``add``).
-    clear: become +0 (outweighs the others).
-    value: the accumulator.
-    unrounded: the same for the rounding stage.
+    clear: become +0 (outweighs ``add``).
+    unrounded: the sum, for the rounding stage.
     """
 
     def __init__(self, cfg: VectorConfig) -> None:
@@ -38,10 +33,7 @@ class VPUAccumulator(Shared):
             {
                 "add": In(1),
                 "term": In(WIDTH),
-                "fold": In(1),
-                "other": In(accumulator_layout(cfg)),
                 "clear": In(1),
-                "value": Out(accumulator_layout(cfg)),
                 "unrounded": Out(unrounded_layout(cfg)),
             }
         )
@@ -57,28 +49,20 @@ class VPUAccumulator(Shared):
         acc = Signal(accumulator_layout(self.cfg))
         x = Fields(m, "term", self.term)
         term, carry, beyond = self._aligned(m, x)
-        other = self.other
-        addend = wire(m, "addend", Mux(self.fold, other.total, term.as_signed()))
-        total = wire(
-            m,
-            "sum",
-            acc.total + addend + Mux(self.fold, 0, carry),
-            signed(self.cfg.acc_width + 1),
-        )
+        width = self.cfg.acc_width + 1
+        total = wire(m, "sum", acc.total + term.as_signed() + carry, signed(width))
         over = wire(m, "over", total[-1] ^ total[-2])
         infinite = beyond & ~x.nan
+        with m.If(self.add & ~over):
+            m.d.sync += acc.total.eq(total)
+        with m.If(self.add):
+            m.d.sync += [
+                acc.invalid.eq(acc.invalid | x.nan),
+                acc.positive.eq(acc.positive | over & ~total[-1] | infinite & ~x.sign),
+                acc.negative.eq(acc.negative | over & total[-1] | infinite & x.sign),
+            ]
         with m.If(self.clear):
             m.d.sync += acc.eq(0)
-        with m.Elif(self.add | self.fold):
-            with m.If(~over):
-                m.d.sync += acc.total.eq(total)
-            for flag, left, came, new in (
-                (acc.invalid, 0, other.invalid, x.nan),
-                (acc.positive, over & ~total[-1], other.positive, infinite & ~x.sign),
-                (acc.negative, over & total[-1], other.negative, infinite & x.sign),
-            ):
-                m.d.sync += flag.eq(flag | left | Mux(self.fold, came, new))
-        m.d.comb += self.value.eq(acc)
         self._unrounded(m, acc)
         return m
 
@@ -86,15 +70,15 @@ class VPUAccumulator(Shared):
         """A term in two's complement less its carry-in, that, and whether it is out of range."""
         width, fraction = self.cfg.acc_width, self.cfg.acc_fraction
         up = wire(m, "up", x.exponent + (fraction - FRACTION_BITS), signed(WORK_EXPONENT + 1))
+        down = wire(m, "down", -up, signed(WORK_EXPONENT + 2))
         beyond = wire(m, "beyond", ~x.zero & (x.exponent >= width - 1 - fraction))
-        left = wire(m, "left", x.significand << Mux(up < 0, 0, up)[:6], width)
-        down = Mux(up < -_BELOW, _BELOW, -up)[:5]
-        right = wire(
-            m, "right", Cat(Const(0, _BELOW), x.significand) >> down, SIGNIFICAND_BITS + _BELOW
-        )
-        odd, guard, sticky = right[_BELOW], right[_BELOW - 1], right[: _BELOW - 1].any()
-        round_up = wire(m, "round_up", (up < 0) & guard & (sticky | odd))
-        size = Mux(up < 0, right[_BELOW:], left)[:width]
+        below = up[-1]
+        left = wire(m, "left", x.significand << (up[:6] & (~below).replicate(6)), width)
+        # Below the last place: guard and sticky.
+        right = shift_right(m, "term", Cat(Const(0, 2), x.significand), at_most(down[:-1], 5))
+        odd, guard, sticky = right[2], right[1], right[0]
+        round_up = wire(m, "round_up", below & guard & (sticky | odd))
+        size = wire(m, "term_size", Mux(below, right[2:], left), width)
         # -(size + 1 if rounded up) is ~size, plus one if not.
         used = ~(beyond | x.zero)
         term = wire(m, "aligned", (size ^ x.sign.replicate(width)) & used.replicate(width), width)

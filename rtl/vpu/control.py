@@ -29,6 +29,7 @@ def control_layout() -> data.StructLayout:
             "direct": unsigned(1),
             "maximum": unsigned(1),
             "shared": unsigned(1),
+            "back": unsigned(1),
             "clear": unsigned(1),
             "fold": unsigned(1),
             "magnitude": unsigned(3),
@@ -39,8 +40,12 @@ def control_layout() -> data.StructLayout:
 
 
 def magnitude_bits(cfg: VectorConfig) -> int:
-    """Width of the rounding stage's input: a final product, or most of an accumulator."""
-    return max(cfg.width + SIGNIFICAND_BITS, 40)
+    """Width of the rounding stage's input: a final product, or what an accumulator needs.
+
+    The accumulator sends its low bits, or if there are higher ones its top bits above a sticky
+    one, of which enough must then be left for a significand, a guard and a sticky bit.
+    """
+    return max(cfg.width + SIGNIFICAND_BITS, -(-(cfg.acc_width + SIGNIFICAND_BITS + 2) // 2))
 
 
 def unrounded_layout(cfg: VectorConfig) -> data.StructLayout:

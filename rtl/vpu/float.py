@@ -62,6 +62,21 @@ def normalize(m: Module, name: str, value: Value) -> tuple[Value, Value]:
     return value, Cat(*amount)
 
 
+def shift_right(m: Module, name: str, value: Value, amount: Value) -> Value:
+    """``value`` moved right; its last bit also gathers whatever one was lost (sticky)."""
+    width = len(value)
+    for bit in range(len(amount)):
+        step = min(1 << bit, width - 1)
+        moved = Cat(value[: step + 1].any(), value[step + 1 :], Const(0, step))
+        value = wire(m, f"{name}_right{1 << bit}", Mux(amount[bit], moved, value), width)
+    return value
+
+
+def at_most(value: Value, bits: int) -> Value:
+    """An unsigned value in ``bits`` bits: all ones if it does not fit."""
+    return value[:bits] | value[bits:].any().replicate(bits)
+
+
 def from_half(m: Module, name: str, half: Value) -> Value:
     """binary16 to private float, exact."""
     fraction = half[:HALF_FRACTION]
@@ -95,12 +110,9 @@ def to_half(m: Module, name: str, bits: Value) -> Value:
     # Below the normal range the significand moves right; from 13 places on nothing is left.
     down = wire(m, f"{name}_down", smallest - x.exponent, signed(WORK_EXPONENT + 1))
     subnormal = wire(m, f"{name}_subnormal", down > 0)
-    shift = wire(m, f"{name}_by", Mux(subnormal, Mux(down > 15, 15, down), 0)[:4], 4)
-    spread = wire(
-        m, f"{name}_spread", Cat(Const(0, 15), x.significand) >> shift, SIGNIFICAND_BITS + 15
-    )
-    kept = spread[15 + low :]
-    guard, sticky = spread[15 + low - 1], spread[: 15 + low - 1].any()
+    by = at_most(down[:-1], 4) & subnormal.replicate(4)
+    moved = shift_right(m, name, x.significand, by)
+    kept, guard, sticky = moved[low:], moved[low - 1], moved[: low - 1].any()
     up = wire(m, f"{name}_up", guard & (sticky | kept[0]))
     # Exponent and fraction in one word: the hidden one adds to the exponent, a carry too.
     base = Mux(subnormal, 0, (x.exponent + HALF_BIAS - 1)[:HALF_EXPONENT])
@@ -113,28 +125,31 @@ def to_half(m: Module, name: str, bits: Value) -> Value:
     return Cat(magnitude[:15], x.sign & ~x.nan)
 
 
-def maximum(m: Module, name: str, a: Fields, b: Fields) -> Value:
-    """IEEE ``maximum``: NaN if either is, +0 above -0."""
-    size_less = wire(m, f"{name}_less", a.bits[:-1] < b.bits[:-1])
-    larger = wire(m, f"{name}_b", Mux(a.sign ^ b.sign, a.sign, size_less ^ a.sign))
+def smaller(m: Module, name: str, a: Value, b: Value) -> Value:
+    """Whether the magnitude of private float ``a`` is below that of ``b``."""
+    return wire(m, name, a[:-1] < b[:-1])
+
+
+def maximum(m: Module, name: str, a: Fields, b: Fields, less: Value) -> Value:
+    """IEEE ``maximum``: NaN if either is, +0 above -0; ``less``: their :func:`smaller`."""
+    larger = wire(m, f"{name}_b", Mux(a.sign ^ b.sign, a.sign, less ^ a.sign))
     chosen = Mux(larger, b.bits, a.bits)
     return Mux(a.nan | b.nan, Const(_NAN, WIDTH), chosen)
 
 
-def add(m: Module, a: Fields, b: Fields, layout: data.StructLayout) -> Any:
+def add(m: Module, a: Fields, b: Fields, swap: Value, layout: data.StructLayout) -> Any:
     """``a + b`` before its rounding, with three places below the larger operand's last.
 
     The last of them is sticky.  Only differences of neighbouring exponents cancel more than one
-    place, and those are exact.  ``layout``: :func:`dstar.rtl.vpu.control.unrounded_layout`.
+    place, and those are exact.  ``swap``: b is the larger (:func:`smaller`).  ``layout``:
+    :func:`dstar.rtl.vpu.control.unrounded_layout`.
     """
-    extra, most = 3, SIGNIFICAND_BITS + 2
-    swap = wire(m, "sum_swap", a.bits[:-1] < b.bits[:-1])
+    extra = 3
     big, small = Mux(swap, b.significand, a.significand), Mux(swap, a.significand, b.significand)
-    apart = wire(m, "sum_apart", Mux(swap, b.exponent - a.exponent, a.exponent - b.exponent))
-    shift = Mux(apart > most, most, apart)[:5]
-    spread = wire(m, "sum_spread", Cat(Const(0, most), small) >> shift, SIGNIFICAND_BITS + most)
-    low = most - extra
-    aligned = Cat(spread[: low + 1].any(), spread[low + 1 :], Const(0, 1))
+    high = wire(m, "sum_high", Mux(swap, b.exponent, a.exponent))
+    apart = wire(m, "sum_apart", high - Mux(swap, a.exponent, b.exponent))
+    moved = shift_right(m, "sum", Cat(Const(0, extra), small), at_most(apart[:-1], 5))
+    aligned = Cat(moved, Const(0, 1))
     subtract = wire(m, "sum_subtract", a.sign ^ b.sign)
     width = SIGNIFICAND_BITS + extra + 1
     total = wire(
@@ -148,7 +163,7 @@ def add(m: Module, a: Fields, b: Fields, layout: data.StructLayout) -> Any:
     sign = Mux(total.any(), Mux(swap, b.sign, a.sign), a.sign & b.sign)
     m.d.comb += [
         out.magnitude.eq(total),
-        out.exponent.eq(Mux(swap, b.exponent, a.exponent) - FRACTION_BITS - extra),
+        out.exponent.eq(high - (FRACTION_BITS + extra)),
         out.sign.eq(Mux(a.inf, a.sign, Mux(b.inf, b.sign, sign))),
         out.inf.eq(a.inf | b.inf),
         out.nan.eq(a.nan | b.nan | a.inf & b.inf & subtract),

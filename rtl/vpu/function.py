@@ -16,7 +16,7 @@ from dstar.golden.vpu.tables import POSITION_BITS
 from dstar.golden.vpu.unary import FIXED_BITS, LARGE, REDUCED_BITS
 from dstar.rtl.hierarchy import Shared
 from dstar.rtl.vpu.control import control_layout, unrounded_layout
-from dstar.rtl.vpu.float import WORK_EXPONENT, Fields, wire
+from dstar.rtl.vpu.float import WORK_EXPONENT, Fields, at_most, wire
 
 #: Bits of a scaled argument: 8 above the binary point, those of range reduction, and a sign.
 SCALED_BITS = 8 + REDUCED_BITS + 1
@@ -27,7 +27,7 @@ class VPUFunction(Shared):
 
     Bit for bit :class:`dstar.golden.vpu.unary.Unary`.  The tables are not here: all lanes take
     the same step, so one table for all of them sends the coefficients of every segment, and a
-    lane only picks its own.
+    lane only picks its own.  One shifter serves every alignment of an argument.
 
     Members
     -------
@@ -59,25 +59,16 @@ class VPUFunction(Shared):
         m = Module()
         cfg, control = self.cfg, self.control
         a, b = Fields(m, "a", self.a), Fields(m, "b", self.b)
-        one = 1 << cfg.fraction
         h = Signal(signed(max(cfg.width, SCALED_BITS)), reset_less=True)
         power = Signal(signed(WORK_EXPONENT), reset_less=True)
-        narrow = Signal(SIGNIFICAND_BITS, reset_less=True)
+        narrow = Signal(POSITION_BITS, reset_less=True)
 
-        def clamped(name: str, low: int, high: int) -> Value:
-            inside = Mux(h < low, low, Mux(h > high, high, h))
-            return wire(m, name, inside, cfg.width - 1)
-
-        mantissa = clamped("mantissa", one, 2 * one - 1)
-        inverse = clamped("inverse", one // 2, one)
-        t, coefficient = self._position(m, a, h, power, narrow, mantissa)
-
-        wide, factor = Signal(signed(cfg.width)), Signal(POSITION_BITS)
+        wide = Signal(signed(cfg.width))
+        factor = Signal(POSITION_BITS)
         product = wire(m, "product", wide * factor, signed(cfg.width + POSITION_BITS))
-        base = FRACTION_BITS + cfg.fraction - REDUCED_BITS
-        right = wire(m, "scale_by", base - a.exponent, signed(WORK_EXPONENT + 2))
-        shifted = product.as_unsigned() >> right[:6]
-        scaled = wire(m, "scaled", Mux(right < 64, shifted, 0), SCALED_BITS)
+        shifted = self._shifted(m, a, h, power, product)
+        t, coefficient = self._position(m, a, h, power, narrow, shifted)
+
         m.d.comb += [wide.eq(h), factor.eq(a.significand)]
         with m.If(control.place != Place.NONE):
             m.d.sync += h.eq(coefficient)
@@ -87,23 +78,45 @@ class VPUFunction(Shared):
                 m.d.sync += h.eq((product >> POSITION_BITS) + coefficient)
             with m.Case(Horner.SCALE):
                 m.d.comb += wide.eq(cfg.log2_e)
-                m.d.sync += h.eq(scaled)
+                m.d.sync += h.eq(shifted)
             with m.Case(Horner.RATIO):
-                m.d.comb += [wide.eq(inverse), factor.eq(narrow)]
-                m.d.sync += h.eq(Mux(a.sign, product >> FRACTION_BITS, inverse))
-                with m.If(~a.sign):
+                m.d.comb += factor.eq(narrow)
+                with m.If(a.sign):
+                    m.d.sync += h.eq(product >> (POSITION_BITS - 1))
+                with m.Else():
                     m.d.sync += power.eq(0)
         with m.If(control.magnitude == Magnitude.PRODUCT):
             m.d.comb += wide.eq(b.significand)
-            self._product(m, a, b, product)
-        with m.Else():
-            m.d.comb += self.unrounded.nan.eq(a.nan)
-            with m.Switch(control.op):
-                self._results(m, a, h, power, product, mantissa, inverse)
+        self._result(m, a, b, h, power, product)
         return m
 
+    def _shifted(self, m: Module, a: Fields, h: Value, power: Value, product: Value) -> Value:
+        """An argument moved right: each step needs one alignment, and all of them this way.
+
+        FIXED: the significand, to units of ``2**-16`` for an exponent of 2 at most.
+        DENOMINATOR: the mantissa in Horner's register, by the exponent ``power`` below zero.
+        Otherwise: the scaled significand, to units of ``2**-16`` for an exponent of 6 at most.
+        """
+        control = self.control
+        drop = self.cfg.fraction - POSITION_BITS + 1
+        low = FRACTION_BITS + self.cfg.fraction - REDUCED_BITS - 6
+        source = Signal(SCALED_BITS)
+        by = Signal(signed(WORK_EXPONENT + 1))
+        with m.Switch(control.place):
+            with m.Case(Place.FIXED):
+                lift = FIXED_BITS - SIGNIFICAND_BITS
+                m.d.comb += [source.eq(a.significand << lift), by.eq(2 - a.exponent)]
+            with m.Case(Place.DENOMINATOR):
+                thin = h[drop : drop + POSITION_BITS]
+                m.d.comb += [source.eq(Cat(Const(0, drop), thin)), by.eq(-power)]
+            with m.Default():
+                m.d.comb += [source.eq(product[low:]), by.eq(6 - a.exponent)]
+        # Arguments whose exponent is above the limit take no part in the result.
+        amount = at_most(by[:-1], 5)
+        return wire(m, "shifted", source >> amount, SCALED_BITS)
+
     def _position(
-        self, m: Module, a: Fields, h: Value, power: Signal, narrow: Signal, mantissa: Value
+        self, m: Module, a: Fields, h: Value, power: Signal, narrow: Signal, shifted: Value
     ) -> tuple[Value, Value]:
         """Position in a segment, and the segment's coefficient on the bus."""
         cfg, control = self.cfg, self.control
@@ -115,26 +128,16 @@ class VPUFunction(Shared):
             low = position[max(0, rest - POSITION_BITS) : rest]
             return Cat(Const(0, POSITION_BITS - len(low)), low, position[rest:])
 
-        # FIXED: |x| below 8 in units of 2**-16.
-        down = wire(m, "fixed_by", 2 - a.exponent, signed(WORK_EXPONENT + 1))
-        amount = Mux(down < 0, 0, Mux(down > FIXED_BITS, FIXED_BITS, down))[:5]
-        fixed = (Cat(Const(0, FIXED_BITS - SIGNIFICAND_BITS), a.significand) >> amount)[:FIXED_BITS]
-
         # EXPONENT: the scaled argument, or the GELU table's value, brought to units of 2**-16.
         spare = cfg.width - 7 - REDUCED_BITS
-        z = wire(m, "z", Mux(h < 0, 0, h), SCALED_BITS)
         from_table = (control.op == Op.GELU) | (control.op == Op.GELU_TANH)
-        moved = z >> spare if spare >= 0 else z << -spare
-        z = wire(m, "z_reduced", Mux(from_table, moved, z), SCALED_BITS)
+        moved = h >> spare if spare >= 0 else h << -spare
+        z = wire(m, "z", Mux(from_table, moved, h), SCALED_BITS)
         negative = a.sign | (control.op != Op.EXP)
-        reduced = wire(m, "reduced", Mux(negative, -z, z)[:SCALED_BITS], SCALED_BITS)
-
+        reduced = wire(m, "reduced", (z ^ negative.replicate(SCALED_BITS)) + negative, SCALED_BITS)
         # DENOMINATOR: fraction of 1 + mantissa * 2**power, at most all ones.
-        drop = cfg.fraction - FRACTION_BITS
-        thin = wire(m, "thin", mantissa[drop:], SIGNIFICAND_BITS)
-        minus = wire(m, "minus_power", -power, signed(WORK_EXPONENT + 1))
-        small = Mux(minus < 64, Cat(Const(0, drop), thin) >> minus[:6], 0)
-        below = Mux(minus == 0, (1 << cfg.fraction) - 1, small)[: cfg.fraction]
+        drop = cfg.fraction - POSITION_BITS + 1
+        below = shifted[: cfg.fraction] | (power == 0).replicate(cfg.fraction)
 
         found = Signal(POSITION_BITS + bits)
         with m.Switch(control.place):
@@ -142,13 +145,13 @@ class VPUFunction(Shared):
                 root = split(Cat(a.fraction, a.exponent[0]))
                 m.d.comb += found.eq(Mux(control.op == Op.RSQRT, root, split(a.fraction)))
             with m.Case(Place.FIXED):
-                m.d.comb += found.eq(split(fixed))
+                m.d.comb += found.eq(split(shifted[:FIXED_BITS]))
             with m.Case(Place.EXPONENT):
                 m.d.comb += found.eq(split(reduced[:REDUCED_BITS]))
                 m.d.sync += power.eq(reduced[REDUCED_BITS:].as_signed())
             with m.Case(Place.DENOMINATOR):
                 m.d.comb += found.eq(split(below))
-                m.d.sync += narrow.eq(thin)
+                m.d.sync += narrow.eq(h[drop : drop + POSITION_BITS])
         kept = Signal.like(found, reset_less=True)
         placing = control.place != Place.NONE
         with m.If(placing):
@@ -157,74 +160,77 @@ class VPUFunction(Shared):
         coefficient = wire(m, "coefficient", Array(self.coefficients)[segment], signed(cfg.width))
         return kept[:POSITION_BITS], coefficient
 
-    def _product(self, m: Module, a: Fields, b: Fields, product: Value) -> None:
-        """``a * b``."""
-        out = self.unrounded
-        m.d.comb += [
-            out.magnitude.eq(product),
-            out.exponent.eq(a.exponent + b.exponent - 2 * FRACTION_BITS),
-            out.sign.eq(a.sign ^ b.sign),
-            out.inf.eq(a.inf | b.inf),
-            out.nan.eq(a.nan | b.nan | a.inf & b.zero | a.zero & b.inf),
-            out.zero.eq(a.zero | b.zero),
-        ]
-
-    def _results(
-        self,
-        m: Module,
-        a: Fields,
-        h: Value,
-        power: Value,
-        product: Value,
-        mantissa: Value,
-        inverse: Value,
+    def _result(
+        self, m: Module, a: Fields, b: Fields, h: Value, power: Value, product: Value
     ) -> None:
-        """The functions' results, also beyond the tables; inside a switch over the operation."""
-        fraction, out = self.cfg.fraction, self.unrounded
-
-        def large(name: str) -> Value:
-            return wire(m, f"{name}_large", a.exponent >= LARGE[name])
-
-        with m.Case(Op.EXP):
-            beyond = large("exp")
+        """Product or function; the exponent is the sum of two terms and a constant."""
+        control, fraction, out = self.control, self.cfg.fraction, self.unrounded
+        large = {
+            limit: wire(m, f"beyond_{limit}", a.exponent >= limit) for limit in set(LARGE.values())
+        }
+        one, two = (Signal(signed(WORK_EXPONENT), name=f"exponent_{k}") for k in "ab")
+        last = Signal(signed(WORK_EXPONENT))
+        m.d.comb += [
+            out.magnitude.eq(h[:-1]),
+            one.eq(a.exponent),
+            two.eq(power),
+            last.eq(-fraction),
+            out.exponent.eq(one + two + last),
+            out.sign.eq(a.sign),
+            out.nan.eq(a.nan),
+        ]
+        with m.If(control.magnitude == Magnitude.PRODUCT):
             m.d.comb += [
-                out.magnitude.eq(mantissa),
-                out.exponent.eq(power - fraction),
-                out.inf.eq(beyond & ~a.sign),
-                out.zero.eq(beyond & a.sign),
+                out.magnitude.eq(product),
+                two.eq(b.exponent),
+                last.eq(-2 * FRACTION_BITS),
+                out.sign.eq(a.sign ^ b.sign),
+                out.inf.eq(a.inf | b.inf),
+                out.nan.eq(a.nan | b.nan | a.inf & b.zero | a.zero & b.inf),
+                out.zero.eq(a.zero | b.zero),
             ]
-        with m.Case(Op.RECIPROCAL):
-            m.d.comb += [
-                out.magnitude.eq(inverse),
-                out.exponent.eq(-a.exponent - fraction),
-                out.sign.eq(a.sign),
-                out.inf.eq(a.zero),
-                out.zero.eq(a.inf),
-            ]
-        with m.Case(Op.RSQRT):
-            m.d.comb += [
-                out.magnitude.eq(inverse),
-                out.exponent.eq(-(a.exponent >> 1) - fraction),
-                out.sign.eq(a.sign),
-                out.inf.eq(a.zero),
-                out.nan.eq(a.nan | a.sign & ~a.zero),
-                out.zero.eq(a.inf),
-            ]
-        with m.Case(Op.SIGMOID):
-            beyond = large("sigmoid")
-            m.d.comb += [
-                out.magnitude.eq(Mux(beyond, 1 << fraction, h)),
-                out.exponent.eq(Mux(beyond, 0, power) - fraction),
-                out.zero.eq(beyond & a.sign),
-            ]
-        with m.Default():
-            # SiLU and GELU: x, or -0, where x is large.
-            silu = self.control.op == Op.SILU
-            beyond = wire(m, "beyond", Mux(silu, large("silu"), large("gelu")))
-            m.d.comb += [
-                out.magnitude.eq(Mux(beyond, a.significand, product)),
-                out.exponent.eq(a.exponent + Mux(beyond, 0, power - fraction) - FRACTION_BITS),
-                out.sign.eq(a.sign),
-                out.inf.eq(a.inf & ~a.sign),
-                out.zero.eq(a.zero | beyond & a.sign),
-            ]
+        with m.Else(), m.Switch(control.op):
+            with m.Case(Op.EXP):
+                beyond = large[LARGE["exp"]]
+                m.d.comb += [
+                    one.eq(0),
+                    out.sign.eq(0),
+                    out.inf.eq(beyond & ~a.sign),
+                    out.zero.eq(beyond & a.sign),
+                ]
+            with m.Case(Op.RECIPROCAL):
+                m.d.comb += [
+                    one.eq(-a.exponent),
+                    two.eq(0),
+                    out.inf.eq(a.zero),
+                    out.zero.eq(a.inf),
+                ]
+            with m.Case(Op.RSQRT):
+                m.d.comb += [
+                    one.eq(-(a.exponent >> 1)),
+                    two.eq(0),
+                    out.inf.eq(a.zero),
+                    out.nan.eq(a.nan | a.sign & ~a.zero),
+                    out.zero.eq(a.inf),
+                ]
+            with m.Case(Op.SIGMOID):
+                beyond = large[LARGE["sigmoid"]]
+                m.d.comb += [one.eq(0), out.sign.eq(0), out.zero.eq(beyond & a.sign)]
+                with m.If(beyond):
+                    m.d.comb += [out.magnitude.eq(1 << fraction), two.eq(0)]
+            with m.Default():
+                # SiLU and GELU: x, or -0, where x is large.
+                silu = control.op == Op.SILU
+                beyond = wire(m, "beyond", Mux(silu, large[LARGE["silu"]], large[LARGE["gelu"]]))
+                m.d.comb += [
+                    out.magnitude.eq(product),
+                    last.eq(-fraction - FRACTION_BITS),
+                    out.inf.eq(a.inf & ~a.sign),
+                    out.zero.eq(a.zero | beyond & a.sign),
+                ]
+                with m.If(beyond):
+                    m.d.comb += [
+                        out.magnitude.eq(a.significand),
+                        two.eq(0),
+                        last.eq(-FRACTION_BITS),
+                    ]

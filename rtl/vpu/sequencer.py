@@ -18,7 +18,7 @@ from dstar.rtl.vpu.control import control_layout
 
 
 def instruction_layout() -> data.StructLayout:
-    """An instruction (:class:`dstar.golden.vpu.isa.Instruction`), 41 bits."""
+    """An instruction (:class:`dstar.golden.vpu.isa.Instruction`)."""
     return data.StructLayout(
         {
             "op": unsigned(4),
@@ -52,7 +52,8 @@ class VPUSequencer(wiring.Component):
     command: stream of :func:`command_layout`; taken between programs.
     input_valid, scalar_valid: a word is there; input_ready, scalar_ready: it is taken.
     output_valid, output_ready: of the output stream, whose payload is the lanes' last result.
-    control: to the lanes.  constant: of the instruction.
+    control: to the lanes.  constant: of the instruction.  from_scalar: the operand that all lanes
+        share is the scalar stream's word, not the constant.
     fold: one-hot stride of a reduction, bit i for ``2**i``.
     table, power: coefficients that the lanes need in this cycle.
 
@@ -74,6 +75,7 @@ class VPUSequencer(wiring.Component):
                 "output_ready": In(1),
                 "control": Out(control_layout()),
                 "constant": Out(WIDTH),
+                "from_scalar": Out(1),
                 "fold": Out(max(1, (lanes - 1).bit_length())),
                 "table": Out(range(len(TABLES))),
                 "power": Out(range(DEGREE + 1)),
@@ -176,6 +178,7 @@ class VPUSequencer(wiring.Component):
         m.d.comb += [
             self.output_valid.eq(emitting),
             self.constant.eq(instruction.constant),
+            self.from_scalar.eq(instruction.uses_scalar),
             control.load.eq(ready),
             control.a.eq(instruction.a),
             control.b.eq(instruction.b),
@@ -191,6 +194,7 @@ class VPUSequencer(wiring.Component):
                         control.direct.eq(item.direct),
                         control.maximum.eq(item.maximum),
                         control.shared.eq(item.shared),
+                        control.back.eq(item.back),
                         control.clear.eq(item.clear),
                         control.fold.eq(item.fold != 0),
                         control.magnitude.eq(item.magnitude),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -76,6 +76,7 @@ class VPU(wiring.Component):
             sequencer.output_ready.eq(self.output.ready),
         ]
         scalar = wire(m, "scalar_private", from_half(m, "scalar", self.scalar.payload))
+        broadcast = wire(m, "broadcast", Mux(sequencer.from_scalar, scalar, sequencer.constant))
         tables = [
             build_table(name, segments=vector.segments, width=vector.width) for name in TABLES
         ]
@@ -101,10 +102,10 @@ class VPU(wiring.Component):
                 lane.control.eq(sequencer.control),
                 lane.coefficients.eq(bus),
                 lane.vector.eq(self.input.payload[number]),
-                lane.scalar.eq(scalar),
-                lane.constant.eq(sequencer.constant),
+                lane.broadcast.eq(broadcast),
                 lane.shared.eq(lanes[0].result),
-                lane.fold_operand.eq(lane.operand),
+                # A lane without a partner keeps its value: the maximum with itself, the sum with 0.
+                lane.fold_operand.eq(Mux(sequencer.control.maximum, lane.operand, 0)),
                 self.output.payload[number].eq(lane.half),
             ]
             for bit in range(len(sequencer.fold)):
@@ -112,8 +113,5 @@ class VPU(wiring.Component):
                 if number < stride and number + stride < rows:
                     other = lanes[number + stride]
                     with m.If(sequencer.fold[bit]):
-                        m.d.comb += [
-                            lane.fold_accumulator.eq(other.accumulator),
-                            lane.fold_operand.eq(other.operand),
-                        ]
+                        m.d.comb += lane.fold_operand.eq(other.operand)
         return m
