@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,17 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         )
     for warning in report["warnings"]:
         console.print(f"note: {warning}")
+    print_usage(report, console)
+
+
+def print_usage(report: Mapping[str, Any], console: Console) -> None:
+    """Print where a report's files are and what it took."""
     console.print(f"scripts, logs and netlists: {report['folder']}")
+    used = report["resources"]
+    console.print(
+        f"took {used['wall_s']:.0f} s, {used['cpu_s']:.0f} s of processor time, at most "
+        f"{used['peak_memory_mb']:,} MB"
+    )
 
 
 def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:

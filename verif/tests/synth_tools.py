@@ -96,6 +96,15 @@ def toy(folder: Path) -> list[Path]:
     ]
 
 
+def nangate(folder: Path) -> Path:
+    """The same cells in one file, named as the Nangate 45 nm library names them."""
+    cells = LOGIC + flip_flop("DFF_X1")
+    for name in ("INV", "BUF", "NAND2", "NOR2"):
+        cells = cells.replace(f"cell ({name})", f"cell ({name}_X1)")
+    path = folder / "NangateOpenCellLibrary_typical.lib"
+    return library(path, cells.replace("pin (Y)", "pin (ZN)"), "NangateOpenCellLibrary")
+
+
 def installed(name: str) -> Found:
     """A real library, or skip the test: not every machine has them."""
     try:

@@ -17,7 +17,6 @@ from dstar.gen.handoff import (
     LIBRELANE,
     fusesoc_core,
     handoff_files,
-    librelane_config,
     sdc,
     write_handoff,
 )
@@ -101,12 +100,29 @@ def test_core_names_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pdk", sorted(LIBRELANE))
-def test_librelane_knows_every_variable(tmp_path: Path, pdk: str) -> None:
-    """Each key is a variable of its Classic flow."""
+def test_librelane_loads_the_configuration(tmp_path: Path, pdk: str) -> None:
+    """Its own loader takes every value; each key is a variable of its Classic flow.
+
+    A stand-in of the PDK says its name; the variables that its files set are left out.
+    """
     flows = pytest.importorskip("librelane.flows", reason="librelane is not installed")
-    common = pytest.importorskip("librelane.config").universal_flow_config_variables
+    config = pytest.importorskip("librelane.config")
+    manifest = _manifest(tmp_path)
+    write_handoff(manifest, tmp_path, pdk=pdk)
+    path = tmp_path / "config.json"
     classic = flows.Flow.factory.get("Classic")
     steps = [variable for step in classic.Steps for variable in step.config_vars]
-    known = {variable.name for variable in (*common, *classic.config_vars, *steps)}
-    config = librelane_config(_manifest(tmp_path), pdk=pdk, period_ns=10.0)
-    assert config.keys() - known == {"meta"}
+    every = (*config.universal_flow_config_variables, *classic.config_vars, *steps)
+    known = {variable.name: variable for variable in every}
+    assert json.loads(path.read_text()).keys() - known.keys() == {"meta"}
+    family, library, period = LIBRELANE[pdk]
+    technology = tmp_path / family / "libs.tech" / "librelane"
+    (technology / library).mkdir(parents=True)
+    (technology / "config.tcl").write_text(f"set ::env(STD_CELL_LIBRARY) {library}\n")
+    (technology / library / "config.tcl").touch()
+    own = [v for v in known.values() if not v.pdk or v.name == "STD_CELL_LIBRARY"]
+    loaded, folder = config.Config.load(str(path), own, pdk_root=str(tmp_path))
+    assert Path(folder) == tmp_path
+    assert loaded["DESIGN_NAME"] == manifest["top"]
+    assert [Path(str(name)) for name in loaded["VERILOG_FILES"]] == [tmp_path / "pe.v"]
+    assert float(loaded["CLOCK_PERIOD"]) == period

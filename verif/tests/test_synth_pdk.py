@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dstar.gen.config import load_config
+from dstar.synth.command import run_synth
 from dstar.synth.errors import SynthError
 from dstar.synth.known import PDKS
 from dstar.synth.liberty import Cell, parse_liberty, read_liberty
+from dstar.synth.paper import against_paper
 from dstar.synth.pdk import CUSTOM, find_pdk
-from dstar.verif.tests.synth_tools import LOGIC, flip_flop, gate, installed, library, toy
+from dstar.synth.report import synth_unit
+from dstar.verif.tests.synth_tools import LOGIC, flip_flop, gate, installed, library, nangate, toy
 
 SKY = "sky130_fd_sc_hd__tt_025C_1v80.lib"
 
@@ -175,6 +179,39 @@ def test_exclusion_list_of_the_pdk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     found = find_pdk("sky130hd", env={"HOME": str(tmp_path), "PDK_ROOT": str(root)})
     assert [n for n in found.cells if found.excluded(n)] == ["NOR2", "sky130_fd_sc_hd__lpflow_x"]
+
+
+def test_flip_flop_with_reset_is_recognized() -> None:
+    """Set or reset pins of a flip-flop in the library."""
+    text = "library (x) { " + flip_flop().replace("next_state", 'clear : "!R"; next_state') + "}"
+    assert parse_liberty(text + "", Path("x.lib")).cells["DFF"].resets
+    assert not parse_liberty("library (x) { " + LOGIC + "}", Path("x")).cells["INV"].resets
+
+
+def test_freepdk45_is_asked_for_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Absent: how to get it, code 2.  From a file: cells named as Nangate names them."""
+    pytest.importorskip("pyosys")
+    cfg = load_config(preset="tiny", overrides=("lanes=1", "cluster=1", "k_tile=4"))
+    monkeypatch.chdir(tmp_path)
+    for variable in ("DSTAR_PDK", "PDK_ROOT"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("dstar.synth.pdk._REPOSITORY", tmp_path / "nowhere" / "repository")
+    assert run_synth("pe", cfg, pdk="freepdk45", folder=tmp_path) == 2
+    text = capsys.readouterr().err
+    assert "library freepdk45 not found" in text
+    assert "git clone https://github.com/The-OpenROAD-Project/OpenROAD-flow-scripts" in text
+    files = [nangate(tmp_path)]
+    report = synth_unit("pe", cfg, pdk="freepdk45", liberty=files, folder=tmp_path, reference=False)
+    assert report["pdk"] == "freepdk45"
+    assert report["cell_mix"]["NAND2_X1"] > 0
+    found = find_pdk("freepdk45", liberty=files)
+    paper = against_paper("mpu", load_config(), 3e6, found)
+    assert paper is not None
+    assert (paper["ours_mm2"], paper["scaling_factor"]) == (3.0, 1.0)
+    assert paper["how"].startswith("synthesized at 45 nm")
 
 
 @pytest.mark.parametrize("name", sorted(PDKS))
