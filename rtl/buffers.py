@@ -71,27 +71,38 @@ class WeightColumn(Shared):
     Columns form a systolic chain: the *addresses* move right, one register a column, so the
     weights come out skewed as the array needs them without a triangle of weight registers.
 
+    Parameters
+    ----------
+    channels: rows that are written at once, a power of two; a word of the memory holds them, and
+        a selection behind it finds the one that a lane reads.
+
     Members
     -------
-    write, write_address, write_data: loader, common to all columns.
+    write, write_address, write_data: loader, common to all columns; the address counts words.
     address_i / address_o: ``lanes`` read addresses, one cycle apart.
     data: the weights at the addresses of the previous cycle, in column, then lane order.
     """
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, *, channels: int = 1) -> None:
         self.cfg = cfg
+        self.channels = channels
         cluster, bits = cfg.array.cluster, cfg.numeric.weight_bits
         address = data.ArrayLayout(1 + cfg.numeric.channel_bits, cfg.array.lanes)
         super().__init__(
             {
                 "write": In(1),
-                "write_address": In(1 + cfg.numeric.channel_bits),
-                "write_data": In(cluster * bits),
+                "write_address": In(1 + cfg.numeric.channel_bits - self.select_bits),
+                "write_data": In(channels * cluster * bits),
                 "address_i": In(address),
                 "address_o": Out(address),
                 "data": Out(cluster * cfg.array.lanes * bits),
             }
         )
+
+    @property
+    def select_bits(self) -> int:
+        """Bits of an address that choose a row of a word."""
+        return self.channels.bit_length() - 1
 
     @property
     def module_name(self) -> str:
@@ -102,21 +113,23 @@ class WeightColumn(Shared):
         """Replicated memory and the address register."""
         m = Module()
         array, bits = self.cfg.array, self.cfg.numeric.weight_bits
+        chain = Signal(self.address_i.shape(), reset_less=True)
+        m.d.sync += chain.eq(self.address_i)
         words = []
         for lane in range(array.lanes):
             m.submodules[f"copy_{lane}"] = memory = Memory(
-                shape=array.cluster * bits, depth=2 << self.cfg.numeric.channel_bits, init=[]
+                shape=len(self.write_data), depth=1 << len(self.write_address), init=[]
             )
             write, read = memory.write_port(), memory.read_port()
             m.d.comb += [
                 write.en.eq(self.write),
                 write.addr.eq(self.write_address),
                 write.data.eq(self.write_data),
-                read.addr.eq(self.address_i[lane]),
+                read.addr.eq(self.address_i[lane][self.select_bits :]),
             ]
-            words.append(read.data)
-        chain = Signal(self.address_i.shape(), reset_less=True)
-        m.d.sync += chain.eq(self.address_i)
+            # The chain's register holds the address whose word the memory shows.
+            row = chain[lane][: self.select_bits] if self.select_bits else 0
+            words.append(read.data.word_select(row, array.cluster * bits))
         m.d.comb += [
             self.address_o.eq(chain),
             self.data.eq(

@@ -19,29 +19,37 @@ class MatrixUnit(wiring.Component):
 
     Parameters
     ----------
-    cfg, columns, k_tiles: as of the two.
+    cfg, columns, k_tiles, weight_channels: as of the two.
 
     Members
     -------
     slices, weights, command, perf: of the MPU.
-    store, channel, before, output, saturated: of the output path, ``store`` being its commands,
-        one for each of the MPU's in the same order.
+    store, channel, before, output, saturated, clear: of the output path, ``store`` being its
+        commands, one for each of the MPU's in the same order.
     """
 
-    def __init__(self, cfg: Config, *, columns: int | None = None, k_tiles: int = 64) -> None:
-        self.mpu = MPU(cfg)
+    def __init__(
+        self,
+        cfg: Config,
+        *,
+        columns: int | None = None,
+        k_tiles: int = 64,
+        weight_channels: int = 1,
+    ) -> None:
+        self.mpu = MPU(cfg, weight_channels=weight_channels)
         self.path = OutputPath(cfg, columns=columns, k_tiles=k_tiles)
         vectors = stream.Signature(data.ArrayLayout(16, cfg.array.rows))
         super().__init__(
             {
                 "slices": In(stream.Signature(slices_layout(cfg))),
-                "weights": In(stream.Signature(weights_layout(cfg))),
+                "weights": In(stream.Signature(weights_layout(cfg, channels=weight_channels))),
                 "command": In(stream.Signature(command_layout())),
                 "store": In(stream.Signature(output_command_layout(self.path.columns))),
                 "channel": In(stream.Signature(channel_layout())),
                 "before": In(vectors),
                 "output": Out(vectors),
                 "saturated": Out(1),
+                "clear": In(1),
                 "perf": Out(wiring.Signature({"beats": Out(32), "slots": Out(32)})),
             }
         )
@@ -64,6 +72,7 @@ class MatrixUnit(wiring.Component):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(self.path, name))
         m.d.comb += [
             self.saturated.eq(self.path.saturated),
+            self.path.clear.eq(self.clear),
             self.perf.beats.eq(self.mpu.perf.beats),
             self.perf.slots.eq(self.mpu.perf.slots),
         ]

@@ -50,14 +50,15 @@ def slices_layout(cfg: Config) -> data.StructLayout:
     )
 
 
-def weights_layout(cfg: Config) -> data.StructLayout:
-    """One channel's weights for all output channels; ``last`` ends the tile."""
-    return data.StructLayout(
-        {
-            "weights": data.ArrayLayout(signed(cfg.numeric.weight_bits), cfg.array.cols),
-            "last": unsigned(1),
-        }
-    )
+def weights_layout(cfg: Config, *, channels: int = 1) -> data.StructLayout:
+    """The weights of one channel for all output channels; ``last`` ends the tile.
+
+    ``channels``: of so many consecutive channels, one after the other; those beyond a tile's last
+    mean nothing.
+    """
+    row = data.ArrayLayout(signed(cfg.numeric.weight_bits), cfg.array.cols)
+    rows = row if channels == 1 else data.ArrayLayout(row, channels)
+    return data.StructLayout({"weights": rows, "last": unsigned(1)})
 
 
 def command_layout() -> data.StructLayout:

@@ -36,6 +36,10 @@ class MPU(wiring.Component):
     multiplied.  A command multiplies the oldest activation tile by the oldest weight tile, and
     says whether each of them is released afterwards.
 
+    Parameters
+    ----------
+    weight_channels: channels of a word of ``weights``, a power of two up to ``k_tile``.
+
     Members
     -------
     slices: stream of :func:`~dstar.rtl.streams.slices_layout`.
@@ -45,19 +49,25 @@ class MPU(wiring.Component):
     perf: ``beats``, compute cycles, and ``slots``, lanes used in them, since reset, modulo 2**32.
 
     Throughput: ``beats`` of the tile (:mod:`dstar.golden.schedule`) or ``cols`` cycles, whichever
-    is more; one slice word and one weight row loaded a cycle.  Back-pressure on the output is
+    is more; one slice word and one weight word loaded a cycle.  Back-pressure on the output is
     absorbed by waiting, never by loss.
 
     Latency: :attr:`latency`.
     """
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, *, weight_channels: int = 1) -> None:
+        most = 1 << max(0, cfg.numeric.channel_bits - 1)
+        if weight_channels & (weight_channels - 1) or not 1 <= weight_channels <= most:
+            raise ValueError(
+                f"weight_channels must be a power of two from 1 to {most}, got {weight_channels}"
+            )
         self.cfg = cfg
+        self.weight_channels = weight_channels
         self.array = PEArray(cfg)
         super().__init__(
             {
                 "slices": In(stream.Signature(slices_layout(cfg))),
-                "weights": In(stream.Signature(weights_layout(cfg))),
+                "weights": In(stream.Signature(weights_layout(cfg, channels=weight_channels))),
                 "command": In(stream.Signature(command_layout())),
                 "output": Out(stream.Signature(sums_layout(cfg))),
                 "perf": Out(wiring.Signature({"beats": Out(32), "slots": Out(32)})),
@@ -218,7 +228,10 @@ class MPU(wiring.Component):
     ) -> None:
         """Load weight rows; read four a cycle, skewed, a memory a cluster column."""
         cfg, payload = self.cfg, self.weights.payload
-        index = Signal(cfg.numeric.channel_bits)
+        columns = [
+            WeightColumn(cfg, channels=self.weight_channels) for _ in range(cfg.array.block_cols)
+        ]
+        index = Signal(cfg.numeric.channel_bits - columns[0].select_bits)
         load = Signal()
         m.d.comb += [
             self.weights.ready.eq(buffers.free),
@@ -231,14 +244,19 @@ class MPU(wiring.Component):
         # The rightmost column drains first, so output channel 0 sits there.
         cols, cluster = cfg.array.cols, cfg.array.cluster
         chain: Any = Cat(*addresses)
-        for block in range(cfg.array.block_cols):
-            column = WeightColumn(cfg)
+        rows = payload.weights.as_value()
+        for block, column in enumerate(columns):
             m.submodules[f"weight_column_{block}"] = shared(platform, column)
             physical = range(block * cluster, (block + 1) * cluster)
+            given = Cat(
+                rows.word_select(row * cols + cols - 1 - c, cfg.numeric.weight_bits)
+                for row in range(self.weight_channels)
+                for c in physical
+            )
             m.d.comb += [
                 column.write.eq(load),
                 column.write_address.eq(Cat(index, buffers.write_select)),
-                column.write_data.eq(Cat(*(payload.weights[cols - 1 - c] for c in physical))),
+                column.write_data.eq(given),
                 column.address_i.eq(chain),
                 array.weights.word_select(block, len(column.data)).eq(column.data),
             ]
