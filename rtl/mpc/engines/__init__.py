@@ -1,0 +1,1 @@
+"""Engines of the core that compute: each turns commands into a unit's streams."""
