@@ -17,18 +17,16 @@ class BitonicReorder(wiring.Component):
     """Sorts the ``4 * k_tile`` places of a tile's slices by exponent (paper, section 4.2).
 
     A slice's place is (channel, slice index), so the sorter's own order of equal keys is the
-    order that ties need; absent slices have a key above all others.  The iterative sorter takes
-    73 cycles for the 512 places of ``paper``, hidden behind the 128 in which the next tile
-    arrives; the pipelined one would start a sort every cycle, which nobody asks for, with 45
-    times the comparators.
+    order that ties need; absent slices have a key above all others.  At ``paper`` the iterative
+    sorter takes 74 cycles for 512 places, while the next tile arrives in 128; the pipelined one
+    would start a sort every cycle, which nobody asks for, with 45 times the comparators
+    (``docs/qpu.md``).
 
-    Members and meaning as :class:`~dstar.rtl.qpu.reorder.BucketReorder`, which answers after two
-    cycles and, at ``paper``, takes 10,500 gates, 1,040 flip-flops and 46 kbit of memories
-    where the iterative sorter alone takes 50,600 gates and 7,700 flip-flops
-    (``bench/qpu_sorter.py``).
+    Members and meaning as :class:`~dstar.rtl.qpu.reorder.BucketReorder`, which has a tenth of
+    the logic, but memories.
 
-    Latency: :meth:`latency`.  Throughput: one sub-channel and one word a cycle, but a tile's
-    words must have left before the tile after the next begins.
+    Latency: :meth:`latency`.  Throughput: one sub-channel and one word a cycle, but the sorted
+    slices stay in the sorter until the tile's last word: the fullest tiles take 201 cycles each.
     """
 
     #: Tiles between the first write and the last word: one is collected, one sorted and read.

@@ -56,7 +56,7 @@ class QPU(wiring.Component):
     slices: stream of :func:`~dstar.rtl.streams.slices_layout`, as the MPU takes it.
     header: stream of :func:`~dstar.rtl.qpu.streams.header_layout`, one a tile.
     next_reference: stream of token vectors, one for each of ``x``: the reconstruction, or ``x``
-    itself in mode ``previous``.
+    itself in mode ``previous`` (NaN as the one quiet NaN).
     status: sticky flags: ``nonfinite``, a difference was NaN or infinite; ``saturated``, a
     reconstruction left binary16's range; ``dropped``, an illegal table made a slice that cannot
     be accumulated.  ``clear`` lowers them.
