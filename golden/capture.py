@@ -9,8 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dstar.gen.config import ConfigError
+
 from .dit.forward import Floats, plain_attention, plain_linear
-from .dit.sampler import DEFAULT_STEPS, check, sample
+from .dit.sampler import DEFAULT_STEPS, MAX_STEPS, MIN_STEPS, check, sample
 from .dit.spec import DIGITS, DiTSpec
 from .dit.weights import load_weights
 from .dump import (
@@ -25,6 +27,31 @@ from .dump import (
 
 #: Progress hook: called with the steps done and the steps in all.
 Progress = Callable[[int, int], None]
+
+
+def check_source(
+    builtin: bool, pipeline: str | None, prompt: str | None, steps: int, *, attention: bool
+) -> None:
+    """Refuse (ConfigError) what ``dstar capture`` cannot do.
+
+    Parameters
+    ----------
+    builtin, pipeline, prompt, steps, attention:
+        As given on the command line.
+    """
+    if builtin == (pipeline is not None):
+        raise ConfigError(
+            "capture needs a model: --builtin runs the shipped DiT, --diffusers a pipeline"
+        )
+    if builtin and not MIN_STEPS <= steps <= MAX_STEPS:
+        raise ConfigError(
+            f"--steps must be greater than or equal to {MIN_STEPS} and at most {MAX_STEPS} with "
+            f"--builtin, got {steps}"
+        )
+    if pipeline is not None and prompt is None:
+        raise ConfigError("--diffusers needs --prompt: text, or a class number or label")
+    if pipeline is not None and attention:
+        raise ConfigError("--attention works with --builtin only")
 
 
 def capture_builtin(

@@ -68,7 +68,9 @@ def apply(
     ConfigError
         If the model is compiled or wrapped already, or nothing matches (the message lists names).
     """
-    _refuse(model)
+    refuse_compiled(model, "replaced")
+    if any(isinstance(m, LinearLayer | DstarModel) for m in model.modules()):
+        raise ConfigError("the model is wrapped already; unwrap() it first")
     wrapped = DstarModel(model, evaluations)
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     attentions = {n: m for n, m in model.named_modules() if is_attention(m)}
@@ -191,15 +193,14 @@ def is_attention(module: nn.Module) -> bool:
     return isinstance(module, Attention) or callable(getattr(module, "set_processor", None))
 
 
-def _refuse(model: nn.Module) -> None:
+def refuse_compiled(model: nn.Module, what: str) -> None:
+    """Refuse (ConfigError) a compiled model, in which hooks and replaced layers do not run."""
     for name, module in model.named_modules():
         if getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod"):
             raise ConfigError(
-                f"{name or 'the model'} is compiled, so its layers cannot be replaced; wrap the "
+                f"{name or 'the model'} is compiled, so its layers cannot be {what}; use the "
                 "eager model (before torch.compile, or its _orig_mod)"
             )
-        if isinstance(module, LinearLayer | DstarModel):
-            raise ConfigError("the model is wrapped already; unwrap() it first")
 
 
 def _inside_blocks(model: nn.Module) -> list[str]:

@@ -24,10 +24,10 @@ from ..fmdq_torch import TorchQuantized, quantize
 from ..half import MAX_HALF
 from ..linear import LayerTables, Mode
 from ..profile import LayerProfile
-from ..quantize import tile_count
 from ..weights import quantize_weight
 from .method import LinearStats, Moment, State, whole_layer
 from .product import IntegerLinear
+from .statistics import count
 from .thresholds import Thresholds
 
 #: ``static``: scales are powers of two.  ``dynamic``: scales are powers of two times the smallest
@@ -158,7 +158,7 @@ class FMDQKernel:
             done, base, y, clipped = self._keyframe(half, self.tables.keyframe)
         state["y"] = y
         state["reference"] = half.clone() if s.mode == "previous" else done.x_hat
-        return y.to(x.dtype), _stats(done, s.cfg.array.rows, clipped)
+        return y.to(x.dtype), count(done, s.cfg.array.rows, clipped=clipped)
 
     def _rule(self, x: Tensor) -> BinTable:
         """The table whose step per-token INT8 would take on a first activation."""
@@ -235,23 +235,3 @@ def _significand(d: Tensor, rows: int) -> Tensor:
     peak = torch.where((peak > 0) & peak.isfinite(), peak, math.inf).flatten(1).amin(dim=1)
     mantissa = torch.frexp(peak).mantissa * 2
     return torch.where(peak.isfinite(), mantissa, 1.0).view(-1, 1, 1)
-
-
-def _stats(done: TorchQuantized, rows: int, clipped: bool) -> LinearStats:
-    """What the report keeps of a step."""
-    tokens = done.x_hat.shape[1]
-    sizes = torch.full((tile_count(tokens, rows), 1), float(rows), device=done.precision.device)
-    sizes[-1] = tokens - rows * (len(sizes) - 1)
-    place = done.precision.int() * 32 + done.exponent + 32
-    weights = sizes.expand(done.precision.shape[-2:]).expand_as(place)
-    counts = torch.bincount(place.flatten(), weights.flatten(), minlength=5 * 64)
-    histogram = counts.view(5, 64).long().cpu()
-    per_precision = histogram.sum(dim=1).tolist()
-    return LinearStats(
-        values=done.x_hat.numel(),
-        bits=float(sum(2 * i * n for i, n in enumerate(per_precision))),
-        skipped=int(per_precision[0]),
-        nonfinite=done.nonfinite,
-        saturated=done.saturated or clipped,
-        histogram=histogram,
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ class Family:
     ``attention``: number of attention layers.  ``latent``: name of the latent argument.
     """
 
-    make: Callable[[], nn.Module]
+    make: Callable[[], Any]
     inputs: Callable[[int], dict[str, Any]]
     attention: int
     extra: dict[str, Any] = field(default_factory=dict)
 
-    def model(self) -> nn.Module:
+    def model(self) -> Any:
         """The transformer with random weights, the same at each call."""
         torch.manual_seed(3)
         model = self.make().eval()
@@ -59,23 +60,25 @@ class Family:
         return latent
 
 
-def _dit() -> nn.Module:
-    from diffusers import DiTTransformer2DModel
+def library() -> Any:
+    """diffusers, imported when first needed."""
+    return import_module("diffusers")
 
-    return DiTTransformer2DModel(
+
+def _dit() -> Any:
+    return library().DiTTransformer2DModel(
         num_attention_heads=2,
         attention_head_dim=8,
         in_channels=4,
+        out_channels=8,
         num_layers=2,
         sample_size=16,
         num_embeds_ada_norm=10,
     )
 
 
-def _pixart() -> nn.Module:
-    from diffusers import PixArtTransformer2DModel
-
-    return PixArtTransformer2DModel(
+def _pixart() -> Any:
+    return library().PixArtTransformer2DModel(
         num_attention_heads=2,
         attention_head_dim=8,
         in_channels=4,
@@ -88,10 +91,8 @@ def _pixart() -> nn.Module:
     )
 
 
-def _sd3() -> nn.Module:
-    from diffusers import SD3Transformer2DModel
-
-    return SD3Transformer2DModel(
+def _sd3() -> Any:
+    return library().SD3Transformer2DModel(
         sample_size=16,
         patch_size=2,
         in_channels=4,
@@ -107,10 +108,8 @@ def _sd3() -> nn.Module:
     )
 
 
-def _flux() -> nn.Module:
-    from diffusers import FluxTransformer2DModel
-
-    return FluxTransformer2DModel(
+def _flux() -> Any:
+    return library().FluxTransformer2DModel(
         in_channels=4,
         num_layers=1,
         num_single_layers=2,
@@ -122,10 +121,8 @@ def _flux() -> nn.Module:
     )
 
 
-def _latte() -> nn.Module:
-    from diffusers import LatteTransformer3DModel
-
-    return LatteTransformer3DModel(
+def _latte() -> Any:
+    return library().LatteTransformer3DModel(
         num_attention_heads=2,
         attention_head_dim=8,
         in_channels=4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from dstar.golden.dit.model import DiT
 from dstar.golden.dit.spec import DiTSpec
+from dstar.golden.model.apply import DstarModel
 
 SPEC = DiTSpec(hidden=32, depth=2, heads=2, image=16)
 """64 tokens, two blocks."""
@@ -25,7 +27,7 @@ def _state() -> dict[str, Tensor]:
     return model.state_dict()
 
 
-def small_dit() -> DiT:
+def small_dit() -> Any:
     """A DiT of :data:`SPEC` with random weights, the same at each call."""
     model = DiT(SPEC)
     model.load_state_dict(_state())
@@ -50,7 +52,7 @@ def run(model: nn.Module, x: Tensor, y: Tensor, steps: int = 4) -> Tensor:
 
 
 def activations(
-    model: nn.Module, x: Tensor, y: Tensor, steps: int
+    model: DstarModel, x: Tensor, y: Tensor, steps: int
 ) -> dict[str, list[npt.NDArray[np.float32]]]:
     """Inputs of the replaced layers of a wrapped model while it runs, (batch, tokens, in)."""
     seen: dict[str, list[npt.NDArray[np.float32]]] = {name: [] for name in model.layers}

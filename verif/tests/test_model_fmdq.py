@@ -14,6 +14,7 @@ from dstar.golden.bins import BinTable
 from dstar.golden.linear import FMDQLinear, LayerTables
 from dstar.golden.model.apply import DstarModel, apply
 from dstar.golden.model.fmdq import FMDQ
+from dstar.golden.model.method import Moment
 from dstar.verif.tests.model_tools import activations, inputs, run, small_dit
 
 STEPS = 4
@@ -46,7 +47,8 @@ def test_equals_numpy_layer_by_layer(mode: Any, table: Any, b: int, seed: int) -
     bits, values = 0.0, 0
     for name, layer in model.layers.items():
         tables = LayerTables(delta=settings.delta(b))
-        weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+        weight = layer.weight.detach().numpy()
+        bias = None if layer.bias is None else layer.bias.detach().numpy()
         state = layer.states[0, 0, 0]
         for sample in range(2):  # a NumPy layer each: samples are independent
             golden = FMDQLinear(weight, bias, tables=tables, mode=mode)
@@ -68,8 +70,6 @@ def test_rows_beyond_exact_float32(seed: int) -> None:
     kernel = FMDQ(tables={"*": table}).kernel("wide", linear)
     golden = FMDQLinear(linear.weight.detach().numpy(), linear.bias.detach().numpy(), tables=table)
     state: dict[str, Any] = {}
-    from dstar.golden.model.method import Moment
-
     for step in range(3):
         x = np.abs(rng.standard_normal((1, 65, 4096)) * 30).astype(np.float32)
         y, _ = kernel(torch.from_numpy(x), state, Moment(step))
@@ -118,7 +118,8 @@ def test_keyframes_start_afresh(seed: int) -> None:
 def test_overrides_by_layer(seed: int) -> None:
     model = apply(small_dit(), FMDQ(exponents={"blocks.0.*": 8, "*": 4}), layers="blocks.*.mlp.*")
     assert list(model.layers) == [f"blocks.{i}.mlp.fc{n}" for i in (0, 1) for n in (1, 2)]
-    names = [layer.kernels[0].tables.delta.name for layer in model.layers.values()]
+    kernels: list[Any] = [layer.kernels[0] for layer in model.layers.values()]
+    names = [kernel.tables.delta.name for kernel in kernels]
     assert names == ["uniform(8)", "uniform(8)", "uniform(4)", "uniform(4)"]
 
 
