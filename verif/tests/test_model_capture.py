@@ -17,8 +17,11 @@ from torch import nn
 from dstar.gen.config import ConfigError
 from dstar.golden.capture import check_source
 from dstar.golden.dump import DumpError, DumpInfo, DumpReader
-from dstar.golden.model.pipelines import capture_diffusers
+from dstar.golden.model.apply import apply
+from dstar.golden.model.fmdq import FMDQ
+from dstar.golden.model.pipelines import capture_diffusers, load_pipeline
 from dstar.golden.model.record import Recorded, record
+from dstar.golden.model.sar import SAR
 from dstar.verif.tests.diffusers_tools import FAMILIES, Family, library
 
 MAIN = "import sys; from dstar.gen.cli import main; sys.argv[0] = 'dstar'; main()"
@@ -248,3 +251,24 @@ def test_a_run_with_other_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match=r"002/x: declared but never written"):
         attempt(2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrapped_transformer_runs_in_its_pipeline(pipeline: Path) -> None:
+    """The wrapped model takes the transformer's place, with guidance in the batch."""
+    pipe = load_pipeline(str(pipeline), dtype="bfloat16")
+    model = apply(pipe.transformer, FMDQ(), SAR(interval=2))
+
+    def draw(transformer: Any) -> Any:
+        pipe.transformer = transformer
+        generator = torch.Generator().manual_seed(1)
+        arguments = {"num_inference_steps": 4, "output_type": "np", "generator": generator}
+        return pipe(class_labels=[1], **arguments).images
+
+    got = draw(model)
+    report = model.report()
+    assert report.silent == ()
+    assert sorted(report.bits()["transformer_blocks.0.ff.net.2"]) == [0, 1, 2, 3]
+    assert report.attention_fraction_computed < 0.75
+    want = draw(model.unwrap())
+    assert got.shape == (1, 16, 16, 3)
+    assert 0 < np.abs(got - want).mean() < 0.1
