@@ -82,6 +82,88 @@ class BufferBank(Shared):
         return m
 
 
+class BufferTurn(Shared):
+    """A bank with the choice among its clients.
+
+    Members
+    -------
+    requests: a bit for each client that wants this bank, readers first.
+    rows: of each client's word.  write_data: of each writer.
+    grant: whose access is taken in this cycle; one-hot, or none.
+    data: the word read, from the next cycle until the next read.
+    """
+
+    def __init__(self, *, width: int, depth: int, readers: int, writers: int) -> None:
+        self.width, self.depth = width, depth
+        self.readers, self.writers = readers, writers
+        clients = readers + writers
+        super().__init__(
+            {
+                "requests": In(clients),
+                "rows": In(data.ArrayLayout(depth.bit_length() - 1, clients)),
+                "write_data": In(data.ArrayLayout(width, writers)),
+                "grant": Out(clients),
+                "data": Out(width),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """Verilog module name."""
+        return f"buffer_turn_{self.width}x{self.depth}_{self.readers}r{self.writers}w"
+
+    def elaborate(self, platform: Any) -> Module:
+        """Arbiter, selection by its one-hot grants, memory."""
+        m = Module()
+        turn = RoundRobin(count=self.readers + self.writers)
+        bank = BufferBank(width=self.width, depth=self.depth)
+        m.submodules.turn, m.submodules.bank = shared(platform, turn), shared(platform, bank)
+        writes = turn.grant[self.readers :]
+        m.d.comb += [
+            turn.requests.eq(self.requests),
+            self.grant.eq(turn.grant),
+            bank.enable.eq(self.requests.any()),
+            bank.write.eq(writes.any()),
+            bank.address.eq(_select(turn.grant, self.rows)),
+            bank.write_data.eq(_select(writes, self.write_data)),
+            self.data.eq(bank.data),
+        ]
+        return m
+
+
+class WordSelect(Shared):
+    """The word of the bank that served a reader: ``source`` is one-hot, or zero for no word."""
+
+    def __init__(self, *, width: int, banks: int) -> None:
+        self.width, self.banks = width, banks
+        super().__init__(
+            {
+                "source": In(banks),
+                "words": In(data.ArrayLayout(width, banks)),
+                "word": Out(width),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """Verilog module name."""
+        return f"word_select_{self.width}x{self.banks}"
+
+    def elaborate(self, platform: Any) -> Module:
+        """An OR of ANDs."""
+        m = Module()
+        m.d.comb += self.word.eq(_select(self.source, self.words))
+        return m
+
+
+def _select(one_hot: Any, values: Any) -> Any:
+    """The value whose bit is set, else 0."""
+    result: Any = 0
+    for number in range(len(one_hot)):
+        result = result | Mux(one_hot[number], values[number], 0)
+    return result
+
+
 class UnifiedBuffer(wiring.Component):
     """``banks x bank_words`` words behind ports of their own for each client (paper, section 4.2).
 
@@ -151,34 +233,26 @@ class UnifiedBuffer(wiring.Component):
             outside[i].eq(address >= self.banks * self.bank_words)
             for i, address in enumerate(addresses)
         ]
-        grants = []
-        words = []
+        grants, words = [], []
         for number in range(self.banks):
-            wanted = Signal(len(requests), name=f"wanted_{number}")
-            m.d.comb += [
-                wanted[i].eq(request.valid & ~outside[i] & (addresses[i][row_bits:] == number))
+            turn = BufferTurn(
+                width=self.width,
+                depth=self.bank_words,
+                readers=len(readers),
+                writers=len(writers),
+            )
+            m.submodules[f"bank_{number}"] = shared(platform, turn)
+            wanted = (
+                request.valid & ~outside[i] & (addresses[i][row_bits:] == number)
                 for i, request in enumerate(requests)
-            ]
-            turn = RoundRobin(count=len(requests))
-            bank = BufferBank(width=self.width, depth=self.bank_words)
-            m.submodules[f"turn_{number}"] = shared(platform, turn)
-            m.submodules[f"bank_{number}"] = shared(platform, bank)
-            # The grants are one-hot: a selection is an OR.
-            row: Any = 0
-            for i, address in enumerate(addresses):
-                row = row | Mux(turn.grant[i], address[:row_bits], 0)
-            word: Any = 0
-            for i, writer in enumerate(writers, len(readers)):
-                word = word | Mux(turn.grant[i], writer.payload.data, 0)
+            )
             m.d.comb += [
-                turn.requests.eq(wanted),
-                bank.enable.eq(wanted.any()),
-                bank.write.eq(turn.grant[len(readers) :].any()),
-                bank.address.eq(row),
-                bank.write_data.eq(word),
+                turn.requests.eq(Cat(*wanted)),
+                turn.rows.eq(Cat(*(address[:row_bits] for address in addresses))),
+                turn.write_data.eq(Cat(*(writer.payload.data for writer in writers))),
             ]
             grants.append(turn.grant)
-            words.append(bank.data)
+            words.append(turn.data)
 
         faults = Signal(len(requests))
         for i, request in enumerate(requests):
@@ -201,8 +275,11 @@ class UnifiedBuffer(wiring.Component):
                 source.eq(Cat(grant[i] for grant in grants)),
                 port.valid.eq(port.address.valid & port.address.ready),
             ]
-            chosen: Any = 0
-            for number, word in enumerate(words):
-                chosen = chosen | Mux(source[number], word, 0)
-            m.d.comb += port.data.eq(chosen)
+            select = WordSelect(width=self.width, banks=self.banks)
+            m.submodules[f"select_{i}"] = shared(platform, select)
+            m.d.comb += [
+                select.source.eq(source),
+                select.words.eq(Cat(*words)),
+                port.data.eq(select.word),
+            ]
         return m
