@@ -87,7 +87,7 @@ def doctor() -> None:
 @app.command()
 def gen(
     unit: Annotated[
-        str, typer.Argument(help="pe, pe_tile, mpu, qpu, qpu_mpu, vpu, output_path or matrix.")
+        str, typer.Argument(help="pe, pe_tile, mpu, qpu, qpu_mpu, vpu, output_path, matrix, mpc.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
     preset: Preset = "paper",
@@ -99,11 +99,11 @@ def gen(
     ] = None,
 ) -> None:
     """Write a unit's Verilog, file list, manifest.json, and what hands it on to other flows."""
-    from dstar.gen.emit import emit
+    from dstar.gen.emit import UNITS, emit
     from dstar.gen.handoff import write_handoff
 
     manifest = emit(unit, _config(preset, config, overrides), output)
-    names = [*manifest["files"], f"{unit}.f", "manifest.json"]
+    names = [*manifest["files"], f"{unit}.f", *UNITS[unit].texts(), "manifest.json"]
     handoff = write_handoff(manifest, output, pdk=pdk, period_ns=period_ns)
     for path in [*(output / name for name in names), *handoff]:
         typer.echo(f"{path}  {path.stat().st_size / 1000:.1f} kB")

@@ -16,7 +16,9 @@ from amaranth.lib import data, stream, wiring
 
 from dstar.gen.config import Config, ConfigError
 from dstar.gen.library import VerilogLibrary, flat_ports
+from dstar.gen.registers import c_header
 from dstar.rtl.matrix import MatrixUnit
+from dstar.rtl.mpc.mpc import MPC
 from dstar.rtl.mpu.mpu import MPU
 from dstar.rtl.mpu.pe import PE
 from dstar.rtl.mpu.tile import PETile
@@ -31,12 +33,13 @@ class Unit:
     """A unit that can be generated.
 
     ``create``: its component.  ``latency``: cycles, by name.  ``blocks``: modules worth compiling
-    on their own in a simulator (they occur many times).
+    on their own in a simulator (they occur many times).  ``texts``: other files, by name.
     """
 
     create: Callable[[Config], wiring.Component]
     latency: Callable[[Any], dict[str, int]]
     blocks: Callable[[Config], list[str]]
+    texts: Callable[[], dict[str, str]] = dict
 
 
 def _rows(cfg: Config) -> list[str]:
@@ -71,6 +74,12 @@ UNITS: dict[str, Unit] = {
         create=MatrixUnit,
         latency=lambda matrix: {"last_beat_to_output": matrix.latency},
         blocks=_rows,
+    ),
+    "mpc": Unit(
+        create=MPC,
+        latency=lambda _: {},
+        blocks=lambda cfg: [*_rows(cfg), "vpu_lane"],
+        texts=lambda: {"mpc_registers.h": c_header()},
     ),
 }
 
@@ -174,6 +183,8 @@ def emit(name: str, cfg: Config, directory: Path) -> dict[str, Any]:
         directory.mkdir(parents=True, exist_ok=True)
         _write_if_changed(directory / f"{name}.v", text)
         _write_if_changed(directory / f"{name}.f", f"{name}.v\n")
+        for file, other in UNITS[name].texts().items():
+            _write_if_changed(directory / file, other)
         _write_if_changed(directory / "manifest.json", json.dumps(contents, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"cannot write to {directory}: {error.strerror}") from None
