@@ -88,7 +88,7 @@ def test_guidance_in_the_batch_and_as_two_calls() -> None:
     torch.manual_seed(SEED)
     latent = torch.randn(1, 4, 16, 16)
 
-    def guided(*, batched: bool, told: bool = False) -> torch.Tensor:
+    def guided(*, batched: bool, told: bool = False) -> tuple[torch.Tensor, float]:
         model, x = apply(family.model(), FMDQ(exponents={"*": 6}), SAR(interval=2)), latent
         for step in range(4):
             if told:
@@ -106,11 +106,15 @@ def test_guidance_in_the_batch_and_as_two_calls() -> None:
             x = x - 0.1 * (null + 2 * (real - null))[:, :4]
         assert model.clock.step == 3
         assert model.clock.evaluation == (0 if batched else 1)
-        return x
+        layer = model.layers["transformer_blocks.1.ff.net.2"]
+        assert set(layer.states) == {(e, 0, 0) for e in range(1 if batched else 2)}
+        return x, model.report().average_bits
 
-    want = guided(batched=True)
-    torch.testing.assert_close(guided(batched=False), want, atol=2e-2, rtol=0)
-    assert torch.equal(guided(batched=False, told=True), guided(batched=False))
+    want, bits = guided(batched=True)
+    got, same_bits = guided(batched=False)
+    torch.testing.assert_close(got, want, atol=2e-2, rtol=0)
+    assert same_bits == pytest.approx(bits, abs=0.02)
+    assert torch.equal(guided(batched=False, told=True)[0], got)
 
 
 def test_a_second_image_starts_afresh() -> None:
