@@ -22,13 +22,9 @@ class PingPong(wiring.Component):
     release: the reader is done with its buffer (pulse).
     count: loaded buffers not yet released, 0..2.
     write_select, read_select: buffer in use on each side.
-
-    ``release_delay``: cycles after ``release`` for which the reader's last accesses still travel;
-    the buffer becomes free only then.
     """
 
-    def __init__(self, *, release_delay: int = 0) -> None:
-        self.release_delay = release_delay
+    def __init__(self) -> None:
         super().__init__(
             {
                 "loaded": In(1),
@@ -44,14 +40,9 @@ class PingPong(wiring.Component):
         """Two counters and two pointers."""
         m = Module()
         free = Signal(2, init=2)
-        freed = self.release
-        for stage in range(self.release_delay):
-            register = Signal(name=f"released_{stage}")
-            m.d.sync += register.eq(freed)
-            freed = register
         m.d.comb += self.free.eq(free != 0)
         m.d.sync += [
-            free.eq(free + freed - self.loaded),
+            free.eq(free + self.release - self.loaded),
             self.count.eq(self.count + self.loaded - self.release),
             self.write_select.eq(self.write_select ^ self.loaded),
             self.read_select.eq(self.read_select ^ self.release),
@@ -78,7 +69,7 @@ class WeightColumn(Shared):
 
     Members
     -------
-    write, write_address, write_data: loader, common to all columns; the address counts words.
+    write, write_address, write_data: loader, as skewed as the addresses; counts words.
     address_i / address_o: ``lanes`` read addresses, one cycle apart.
     data: the weights at the addresses of the previous cycle, in column, then lane order.
     """

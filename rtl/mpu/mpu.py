@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from dstar.gen.config import EXPONENT_BITS, SLICE_BITS, Config
 from dstar.rtl.buffers import PingPong, SliceBank, WeightColumn
 from dstar.rtl.hierarchy import shared
-from dstar.rtl.mpu.array import PEArray
+from dstar.rtl.mpu.array import PEArray, delayed
 from dstar.rtl.mpu.drain import Drain
 from dstar.rtl.mpu.issue import Issue, count_bits, words_per_tile
 from dstar.rtl.streams import (
@@ -93,8 +93,7 @@ class MPU(wiring.Component):
             cfg, capture_latency=array.capture_latency, drain_latency=array.drain_latency
         )
         m.submodules.slice_buffers = slice_buffers = PingPong()
-        # The last weight column reads its last rows when the addresses have passed all columns.
-        m.submodules.weight_buffers = weight_buffers = PingPong(release_delay=cfg.array.block_cols)
+        m.submodules.weight_buffers = weight_buffers = PingPong()
 
         # One job: the oldest activation tile times the oldest weight tile.
         release = Signal(command_layout())
@@ -226,7 +225,11 @@ class MPU(wiring.Component):
         addresses: list[Value],
         array: PEArray,
     ) -> None:
-        """Load weight rows; read four a cycle, skewed, a memory a cluster column."""
+        """Load weight rows; read four a cycle, skewed, a memory a cluster column.
+
+        Rows are written with the same skew as they are read, so a buffer is free for its next
+        tile as soon as the last beat has passed its first column.
+        """
         cfg, payload = self.cfg, self.weights.payload
         columns = [
             WeightColumn(cfg, channels=self.weight_channels) for _ in range(cfg.array.block_cols)
@@ -244,6 +247,7 @@ class MPU(wiring.Component):
         # The rightmost column drains first, so output channel 0 sits there.
         cols, cluster = cfg.array.cols, cfg.array.cluster
         chain: Any = Cat(*addresses)
+        write, write_address = Value.cast(load), Cat(index, buffers.write_select)
         rows = payload.weights.as_value()
         for block, column in enumerate(columns):
             m.submodules[f"weight_column_{block}"] = shared(platform, column)
@@ -254,10 +258,12 @@ class MPU(wiring.Component):
                 for c in physical
             )
             m.d.comb += [
-                column.write.eq(load),
-                column.write_address.eq(Cat(index, buffers.write_select)),
-                column.write_data.eq(given),
+                column.write.eq(write),
+                column.write_address.eq(write_address),
+                column.write_data.eq(delayed(m, given, block, name=f"given_{block}")),
                 column.address_i.eq(chain),
                 array.weights.word_select(block, len(column.data)).eq(column.data),
             ]
             chain = column.address_o
+            write = delayed(m, write, 1, name=f"write_{block}", reset_less=False)
+            write_address = delayed(m, write_address, 1, name=f"write_address_{block}")
