@@ -153,7 +153,7 @@ class Programs:
             if rng.random() < 0.1:
                 program += self.table()
             k = self.cfg.numeric.k_tile
-            channels = int(rng.choice([1, k, rng.integers(1, k + 1)]))
+            channels = int(rng.choice([1, k, int(rng.integers(1, k + 1))]))
             program.append(self.quantize(channels))
             products = int(rng.integers(1, 4))
             for number in range(products):
@@ -168,15 +168,15 @@ class Programs:
             b = a
         constant = Operation(Op.MOVE, constant=nearest_constant(float(rng.standard_normal())))
         values = {
-            "op": rng.integers(len(Op)),
-            "dst": rng.integers(4),
+            "op": int(rng.integers(len(Op))),
+            "dst": int(rng.integers(4)),
             "a": a,
             "b": b,
-            "accumulate": rng.random() < 0.3,
-            "emit": rng.random() < 0.5,
+            "accumulate": int(rng.random() < 0.3),
+            "emit": int(rng.random() < 0.5),
             "constant": constant.constant_bits,
         }
-        return Instruction.make(opcode, {n: int(v) for n, v in (values | more).items()})
+        return Instruction.make(opcode, values | more)
 
     def vector(self) -> list[Instruction]:
         """One program."""
