@@ -17,6 +17,7 @@ from amaranth.lib import data, stream, wiring
 from dstar.gen.config import Config, ConfigError
 from dstar.gen.library import VerilogLibrary, flat_ports
 from dstar.gen.registers import c_header
+from dstar.golden.mpc.geometry import Geometry
 from dstar.rtl.matrix import MatrixUnit
 from dstar.rtl.mpc.mpc import MPC
 from dstar.rtl.mpu.mpu import MPU
@@ -48,6 +49,12 @@ def _rows(cfg: Config) -> list[str]:
     return [] if small else [f"pe_row_{cfg.array.cluster}"]
 
 
+def _core(cfg: Config) -> MPC:
+    """A core, if the configuration's sections fit together."""
+    Geometry(cfg)
+    return MPC(cfg)
+
+
 UNITS: dict[str, Unit] = {
     "pe": Unit(create=PE, latency=lambda _: {"accumulate": 1, "capture": 1}, blocks=lambda _: []),
     "pe_tile": Unit(
@@ -76,7 +83,7 @@ UNITS: dict[str, Unit] = {
         blocks=_rows,
     ),
     "mpc": Unit(
-        create=MPC,
+        create=_core,
         latency=lambda _: {},
         blocks=lambda cfg: [*_rows(cfg), "vpu_lane"],
         texts=lambda: {"mpc_registers.h": c_header()},

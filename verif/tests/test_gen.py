@@ -19,10 +19,14 @@ from dstar.verif.cache import cache_folder
 from dstar.verif.verilate import usable_verilator
 
 ODD = ("rows=6", "cols=10", "lanes=2", "k_tile=10")
+#: A core's words are a power of two of beats.
+ODD_CORE = ("rows=8", "cols=12", "lanes=2", "k_tile=10", "columns=36", "banks=7")
 CONFIGS = [("tiny", ()), ("tiny", ODD), ("tiny", ("cluster=1", "reset=async_low")), ("edge", ())]
 
 
 def generate(unit: str, preset: str, overrides: tuple[str, ...], folder: Path) -> Path:
+    if unit == "mpc" and overrides == ODD:
+        overrides = ODD_CORE
     emit(unit, load_config(preset=preset, overrides=overrides), folder)
     return folder / f"{unit}.v"
 
