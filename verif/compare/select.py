@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +56,7 @@ class GoldenStep:
 
     ``x``: activation (tokens, in).  ``reference``: what its difference is taken to, ``before``:
     the output of the step before (tokens, out); both None at a keyframe.  ``bias``: (out,).
+    ``after``: what the next difference is taken to.
     """
 
     step: int
@@ -63,6 +64,7 @@ class GoldenStep:
     reference: Half | None
     before: Half | None
     bias: Half
+    after: Half | None = None
     result: LinearStep
 
 
@@ -80,8 +82,12 @@ class Selection:
     figures: tuple[Figures, ...]
     started: float = field(default_factory=time.monotonic)
 
-    def golden(self, index: int, tables: LayerTables) -> Iterator[GoldenStep]:
+    def golden(
+        self, index: int, tables: LayerTables, x_of: Callable[[int], Half] | None = None
+    ) -> Iterator[GoldenStep]:
         """Run a layer from step 0, give the selected steps, note their bits and errors.
+
+        ``x_of``: activations by step, asked for in order, instead of the dump's.
 
         Raises
         ------
@@ -99,7 +105,8 @@ class Selection:
             raise CompareError(f"{dump.path}: {name}: {error}") from None
         before: Half | None = None
         for step in range(self.steps.stop):
-            reference, x = layer.reference, dump.x(name, step)
+            reference = layer.reference
+            x = dump.x(name, step) if x_of is None else x_of(step)
             result = layer.step(x)
             if step in self.steps:
                 y = dump.y(name, step).astype(np.float64)
@@ -116,6 +123,7 @@ class Selection:
                     reference=None if start else reference,
                     before=None if start else before,
                     bias=layer.bias,
+                    after=layer.reference,
                     result=result,
                 )
             before = result.y

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dstar.gen.config import Config
 from dstar.golden.dump import DumpReader
 from dstar.golden.profile import dump_tables
+from dstar.verif.compare.mpc import compare_core, core_simulator
 from dstar.verif.compare.mpu import k_tiles_of, mpu_simulator
 from dstar.verif.compare.pool import Progress
 from dstar.verif.compare.qpu import QPU_UNITS, compare_qpu, qpu_simulator
@@ -15,7 +16,7 @@ from dstar.verif.compare.report import CompareError, CompareReport
 from dstar.verif.compare.session import compare
 from dstar.verif.compare.vpu import compare_vpu, vpu_simulator
 
-UNITS = ("mpu", *QPU_UNITS, "vpu")
+UNITS = ("mpu", *QPU_UNITS, "vpu", "mpc")
 
 
 def check_unit(unit: str) -> None:
@@ -55,6 +56,12 @@ def run_unit(
                 vpu = stack.enter_context(vpu_simulator(cfg))
             return compare_vpu(dump, vpu, layers=layers, steps=steps, progress=progress)
         tables = dump_tables(dump, dump.match(layers), cfg)
+        if unit == "mpc":
+            with building():
+                core = stack.enter_context(core_simulator(cfg))
+            return compare_core(
+                dump, core, tables=tables, layers=layers, steps=steps, jobs=jobs, progress=progress
+            )
         if unit == "mpu":
             with building():
                 k_tiles = k_tiles_of(dump, layers, cfg)
