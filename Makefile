@@ -66,11 +66,11 @@ quality: $(VENV)/.dev
 	$(BIN)/python bench/quality_attention.py
 	$(BIN)/python bench/quality_tokens.py
 
-# Area and timing over units and libraries, with pictures (an hour; needs open libraries).
+# Every table and picture of docs/area.md (half an hour of processor time; needs open libraries).
+# What was measured and has not changed since is kept: an interrupted run goes on where it was.
 synth: $(VENV)/.dev
-	$(BIN)/python bench/synth_table.py
-	$(BIN)/python bench/synth_sweep.py
-	$(BIN)/python bench/synth_pictures.py
+	@set -e; for name in table sweep reference variants fpga pictures; do \
+	    echo "== bench/synth_$$name.py"; $(BIN)/python bench/synth_$$name.py; done
 
 # The tiny MPU through place and route on an ECP5.
 fpga: $(VENV)/.dev
