@@ -99,8 +99,8 @@ class _Run:
         }
         self.backs: deque[_Back] = deque()
         self.semaphores = [0] * core.cfg.core.semaphores
-        # Tiles begun, those that a begun MULTIPLY releases, and those released.
-        self.quantized = self.releasing = self.released = 0
+        # Tiles begun, and those that a begun MULTIPLY releases.
+        self.quantized = self.releasing = 0
         self.body = 0
         self.fetched: Instruction | None = None
         self.done = False
@@ -199,7 +199,7 @@ class _Run:
         if wait and any(wait >> s & 1 and not n for s, n in enumerate(self.semaphores)):
             return False
         if i.opcode == Opcode.QUANTIZE:
-            return self.quantized - self.released < HELD_TILES
+            return self.quantized - self.releasing < HELD_TILES
         if i.opcode == Opcode.MULTIPLY:
             return self.quantized > self.releasing and len(self.backs) < 2
         return True
@@ -231,7 +231,6 @@ class _Run:
             back.finish()
         except IsaError as error:
             raise CoreError(error.status, back.pc, detail=f"MULTIPLY: {error}") from None
-        self.released += back.instruction["release"]
         self._signal(back.pc, back.instruction["signal"])
 
     def _signal(self, pc: int, semaphores: int) -> None:
