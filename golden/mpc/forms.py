@@ -7,6 +7,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from dstar.gen.config import EXPONENT_BITS
+from dstar.golden.vpu.float import WIDTH
 from dstar.golden.vpu.isa import Op, Source
 
 from .fields import Field
@@ -83,10 +84,10 @@ _COMPUTE = (
     Field("op", 4, "operation of the VPU, 0 to 15", high=max(Op)),
     Field("dst", 2, "register"),
     Field("a", 3, "operand a: register, 4 input, 5 scalar, 6 constant", high=max(Source)),
-    Field("b", 3, "operand b, likewise", high=max(Source)),
+    Field("b", 3, "operand b, likewise; not 5 with 6", high=max(Source)),
     Field("accumulate", 1, "add the result to the accumulator"),
     Field("emit", 1, "send the result to the output"),
-    Field("constant", 24, "private float"),
+    Field("constant", 24, "private float", high=(1 << WIDTH) - 1),
 )
 
 #: Every opcode's form.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from dstar.gen.config import Config
+from dstar.golden.vpu.isa import Source
 
 from .fields import Field, IsaError, Status
 from .forms import (
@@ -139,6 +140,15 @@ class Instruction:
                 continue
             shown = hex(value) if field.aligned else value
             raise IsaError(Status.FIELD, f"{self.name}: {field.name} must be {rule}, got {shown}")
+        if self.engine == Engine.VECTOR and {self["a"], self["b"]} == {
+            Source.SCALAR,
+            Source.CONSTANT,
+        }:
+            raise IsaError(
+                Status.FIELD,
+                f"{self.name}: a and b must not be scalar and constant, got {self['a']} and "
+                f"{self['b']}",
+            )
         for name, first, span in _spans(self, geometry):
             limit = cfg.core.columns if name == "base" else geometry.words
             if first + span > limit:

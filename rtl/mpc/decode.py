@@ -6,9 +6,10 @@ range is said again.
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
-from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +17,7 @@ from dstar.gen.config import Config
 from dstar.golden.mpc.fields import Field, Status
 from dstar.golden.mpc.geometry import Geometry
 from dstar.golden.mpc.isa import INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Opcode, fields
+from dstar.golden.vpu.isa import Source
 
 #: Width of an opcode in a command, of a status code, of a program's length and counter.
 OPCODE_BITS = max(Opcode).bit_length()
@@ -82,6 +84,12 @@ def _illegal(word: Value, opcode: Opcode, cfg: Config) -> Value:
                 faults.append(value < low)
         if field.aligned:
             faults.append(value[: geometry.word_bytes.bit_length() - 1].any())
+    if INSTRUCTIONS[opcode].engine == Engine.VECTOR:
+        # The VPU's operands share one bus for what comes from outside the lanes.
+        pair = Cat(word[at : at + f.width] for at, f in (places(opcode)[n] for n in ("a", "b")))
+        width = len(pair) // 2
+        for a, b in permutations((Source.SCALAR, Source.CONSTANT)):
+            faults.append(pair == int(a) | int(b) << width)
     if end < len(word):
         faults.append(word[end:].any())
     illegal: Value = Const(0, 1)

@@ -17,6 +17,7 @@ from dstar.golden.mpc.isa import (
     decode,
     fields,
 )
+from dstar.golden.vpu.isa import Source
 from dstar.rtl.mpc.decode import Decoder, places
 
 CASES = 400
@@ -31,7 +32,15 @@ def legal(rng: np.random.Generator, cfg: Config) -> bytes:
         ends = (low, high, int(rng.integers(low, high, endpoint=True)))
         value = ends[rng.integers(3)]
         values[field.name] = value - value % (2 * cfg.array.rows) if field.aligned else value
+    if {values.get("a"), values.get("b")} == {Source.SCALAR, Source.CONSTANT}:
+        values["b"] = values["a"]
     return Instruction.make(opcode, values).encode()
+
+
+def scalar_and_constant() -> list[bytes]:
+    """What the VPU's shared operand bus cannot serve, both ways round."""
+    pairs = ((Source.SCALAR, Source.CONSTANT), (Source.CONSTANT, Source.SCALAR))
+    return [Instruction.make(Opcode.OPERATE, a=int(a), b=int(b)).encode() for a, b in pairs]
 
 
 def expected(word: bytes, cfg: Config) -> tuple[Status, Instruction | None]:
@@ -50,10 +59,13 @@ def test_decoder_equals_golden(preset: str) -> None:
     cfg = PRESETS[preset]
     rng = np.random.default_rng(7)
     words = [legal(rng, cfg) for _ in range(CASES)]
+    for word in scalar_and_constant():
+        assert expected(word, cfg)[0] == Status.FIELD
     for word in list(words):
         # One flipped bit: in the opcode, in a field, beyond the last.
         flipped = int.from_bytes(word, "little") ^ 1 << int(rng.integers(8 * INSTRUCTION_BYTES))
         words.append(flipped.to_bytes(INSTRUCTION_BYTES, "little"))
+    words += scalar_and_constant()
     dut = Decoder(cfg)
     seen: set[tuple[Status, Opcode | None]] = set()
 
