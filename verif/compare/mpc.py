@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from dstar.gen.config import Config
 from dstar.golden.dump import DumpReader
@@ -26,6 +27,8 @@ from dstar.verif.compare.report import CompareError, Figures
 from dstar.verif.compare.select import Selection, select
 from dstar.verif.mpc.machine import Machine, build_machine
 from dstar.verif.mpc.session import Bus, Ended, Session
+
+Wrong = npt.NDArray[np.bool_]
 
 #: Seed of the simulator's own randomness: comparisons must not vary.
 SEED = 1
@@ -54,7 +57,7 @@ def core_bus(cfg: Config) -> Bus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Checked:
+class Checked:
     """What a run found: wrong values, the first of them, how its programs ended."""
 
     part: Part
@@ -108,8 +111,8 @@ def compare_core(
     )
     session = Session(machine=machine, bus=core_bus(cfg), seed=SEED)
 
-    def simulate(part: Part) -> _Checked:
-        return _check(part, session.run(part.memory, part.programs), chosen)
+    def simulate(part: Part) -> Checked:
+        return check(part, session.run(part.memory, part.programs), names[part.index])
 
     def planned() -> Iterator[Part]:
         for index, work in enumerate(works):
@@ -128,9 +131,14 @@ def compare_core(
     return CoreReport(**given, engines=engines)
 
 
-def _check(part: Part, ended: Sequence[Ended], chosen: Selection) -> _Checked:
-    """Compare what was read back, step by step."""
-    name = chosen.names[part.index]
+def check(part: Part, ended: Sequence[Ended], name: str) -> Checked:
+    """Compare what was read back, step by step.
+
+    Raises
+    ------
+    CompareError
+        If the core stopped with an error.
+    """
     mismatches, first = 0, None
     for end, step in zip(ended, part.steps, strict=True):
         if end.status != Status.OK:
@@ -145,9 +153,9 @@ def _check(part: Part, ended: Sequence[Ended], chosen: Selection) -> _Checked:
             wrong = got.view(np.uint16) != want.view(np.uint16)
             count = int(np.count_nonzero(wrong))
             if count and first is None:
-                first = _mismatch(part, step, what, got, want, wrong, chosen.cfg)
+                first = _mismatch(part, step, what, got, want, wrong)
             mismatches += count
-    return _Checked(part=part, mismatches=mismatches, first=first, ended=ended)
+    return Checked(part=part, mismatches=mismatches, first=first, ended=ended)
 
 
 def _expected(part: Part, step: StepOfAll, number: int, what: str) -> Half:
@@ -159,9 +167,10 @@ def _expected(part: Part, step: StepOfAll, number: int, what: str) -> Half:
 
 
 def _mismatch(
-    part: Part, step: StepOfAll, what: str, got: Half, want: Half, wrong: np.ndarray, cfg: Config
+    part: Part, step: StepOfAll, what: str, got: Half, want: Half, wrong: Wrong
 ) -> Mismatch:
     """The first wrong value: in the order of token tiles, then channels."""
+    cfg = part.images[0].plan.tiling.geometry.cfg
     rows = cfg.array.rows
     tile = int(np.argwhere(wrong)[0][0]) // rows
     column, row = (int(i) for i in np.argwhere(wrong[tile * rows : (tile + 1) * rows].T)[0])
@@ -176,7 +185,7 @@ def _mismatch(
     return Mismatch(place, within, row, what, expected, value)
 
 
-def _count(checked: _Checked, chosen: Selection, engines: Sequence[EngineFigures]) -> None:
+def _count(checked: Checked, chosen: Selection, engines: Sequence[EngineFigures]) -> None:
     """Add a run to the figures."""
     part = checked.part
     figures = chosen.figures[part.index]

@@ -186,17 +186,20 @@ def parts(
     size = _fitting(cfg, shapes)[0].tiling.shape.tokens
     for start in range(0, shapes[0].tokens, size):
         tokens = slice(start, min(start + size, shapes[0].tokens))
-        yield _part(index, tokens, _plans(cfg, shapes, tokens.stop - start), layers, steps)
+        yield part_of(index, tokens, _plans(cfg, shapes, tokens.stop - start), layers, steps)
 
 
-def _part(
+def part_of(
     index: int,
     tokens: slice,
     plans: Sequence[Plan],
     layers: Sequence[FMDQLinear],
     steps: Sequence[StepOfAll],
 ) -> Part:
-    """Memory, images and programs of some tokens."""
+    """Memory, images and programs of some tokens.
+
+    ``plans``: of each layer, for so many tokens.  ``steps``: golden, of all tokens.
+    """
     cfg = layers[0].cfg
     word = plans[0].tiling.geometry.word_bytes
     program_bytes = INSTRUCTION_BYTES * (1 + sum(plan.instructions for plan in plans))
