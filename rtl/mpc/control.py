@@ -33,8 +33,10 @@ ENGINES = tuple(engine for engine in Engine if engine != Engine.CONTROL)
 QUIET_CYCLES = 15
 #: Cycles of a reset of the engines: an access of the buffer that is on its way ends meanwhile.
 RESET_CYCLES = 4
-#: Longest burst of the instruction fetch, in beats.
+#: Longest burst of the instruction fetch, in beats, and instructions that it reads ahead: with a
+#: memory of 40 cycles a short one, on a narrow bus, would be what all engines wait for.
 FETCH_BEATS = 4
+AHEAD = 16
 
 
 def engine_signature(cfg: Config, engine: Engine) -> wiring.Signature:
@@ -74,7 +76,12 @@ class Control(wiring.Component):
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         # A beat may hold several instructions; short bursts keep the fetch's queue small.
-        self.shape = dataclasses.replace(BusShape.of(cfg), max_beats=FETCH_BEATS, outstanding=2)
+        self.ahead_beats = max(
+            2 * FETCH_BEATS, AHEAD * 8 * INSTRUCTION_BYTES // cfg.core.axi_data_bits
+        )
+        self.shape = dataclasses.replace(
+            BusShape.of(cfg), max_beats=FETCH_BEATS, outstanding=self.ahead_beats // FETCH_BEATS
+        )
         engines = {e.name.lower(): Out(engine_signature(cfg, e)) for e in ENGINES}
         super().__init__(
             {
@@ -106,7 +113,7 @@ class Control(wiring.Component):
         m = Module()
         clean = Signal()
         fetch = Fetch(
-            self.shape, instruction_bits=8 * INSTRUCTION_BYTES, ahead_beats=2 * FETCH_BEATS
+            self.shape, instruction_bits=8 * INSTRUCTION_BYTES, ahead_beats=self.ahead_beats
         )
         dispatch = Dispatch(self.cfg)
         m.submodules.fetch = ResetInserter(clean)(fetch)

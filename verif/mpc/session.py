@@ -109,6 +109,7 @@ class Session:
     """A machine, its memory's behaviour, and where its runs leave their files.
 
     ``trace``: file for the engines' states (:func:`dstar.verif.mpc.machine.machine_text`).
+    ``plusargs``: further arguments for the simulator.
     """
 
     machine: Machine
@@ -116,6 +117,7 @@ class Session:
     seed: int | None = None
     folder: Path | None = None
     trace: Path | None = None
+    plusargs: Sequence[str] = ()
     timeout_s: float = 3600.0
 
     def run(self, memory: Memory, programs: Sequence[Program]) -> list[Ended]:
@@ -143,6 +145,7 @@ class Session:
                     f"+memory_base={memory.base:x}",
                     f"+memory_bytes={len(memory.data)}",
                     *self.bus.plusargs(seed % 2**31),
+                    *self.plusargs,
                     *([f"+trace={self.trace.absolute()}"] if self.trace else []),
                 ],
                 seed=seed,
