@@ -48,8 +48,9 @@ def print_table(measured: Measured, lanes: int, title: str) -> None:
         )
     Console(width=150).print(table)
     seconds = sum(end.seconds for end in measured.ended)
+    used = sum(end.cpu_seconds for end in measured.ended)
     cycles = sum(end.cycles for end in measured.ended)
-    print(f"bit-exact; {cycles:,} cycles in {seconds:.1f} s, {cycles / seconds:,.0f} cycles/s")
+    print(f"bit-exact; {cycles:,} cycles in {seconds:.1f} s, {cycles / used:,.0f} a CPU second")
 
 
 def draw(spans: list[Span], title: str, path: Path) -> None:

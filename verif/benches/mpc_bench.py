@@ -115,7 +115,7 @@ class Bench:
         await self.write("PROGRAM_ADDRESS_LOW", program["address"] & 0xFFFFFFFF)
         await self.write("PROGRAM_ADDRESS_HIGH", program["address"] >> 32)
         await self.write("PROGRAM_LENGTH", program["length"])
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         await self.write("CONTROL", REGISTERS["CONTROL"].pack(START=1))
         patience = program["patience"]
         late = Timer(patience * _PERIOD_NS, unit="ns")
@@ -124,7 +124,7 @@ class Bench:
         ended = int(self.dut.interrupt.value)
         if not ended:
             ended = await First(RisingEdge(self.dut.interrupt), late) is not late
-        wall = time.perf_counter() - begin
+        times = {"wall_s": time.perf_counter() - begin, "cpu_s": time.process_time() - used}
         await FallingEdge(self.dut.clk)
         values = {name: await self.read(name) for name in REGISTERS}
         if program["reset_after"] is not None:
@@ -136,7 +136,7 @@ class Bench:
             for address, size, path in program["reads"]:
                 memory.seek(address - self.base)
                 Path(path).write_bytes(memory.read(size))
-        return {"registers": values, "interrupted": ended, "wall_s": wall}
+        return {"registers": values, "interrupted": ended, **times}
 
 
 @cocotb.test()

@@ -46,13 +46,15 @@ class Ended:
     """How a program ended.
 
     ``registers``: words by name, read at the end (before a reset).  ``reads``: as asked for.
-    ``interrupted``: the interrupt was raised.  ``seconds``: simulation time.
+    ``interrupted``: the interrupt was raised.  ``seconds``: simulation time; ``cpu_seconds``: the
+    processor time of it.
     """
 
     registers: dict[str, int]
     reads: list[Bytes]
     interrupted: bool
     seconds: float
+    cpu_seconds: float
 
     @property
     def status(self) -> Status:
@@ -184,4 +186,5 @@ def _ended(order: dict[str, Any], report: dict[str, Any]) -> Ended:
         reads=[np.fromfile(path, np.uint8) for _, _, path in order["reads"]],
         interrupted=report["interrupted"],
         seconds=report["wall_s"],
+        cpu_seconds=report["cpu_s"],
     )

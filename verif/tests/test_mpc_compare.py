@@ -59,7 +59,11 @@ class StandIn:
             if self.spoil is not None:
                 self.spoil(number, memory)
             reads = [memory.read(address, size) for address, size in program.reads]
-            ended.append(Ended(registers=registers, reads=reads, interrupted=True, seconds=0.1))
+            ended.append(
+                Ended(
+                    registers=registers, reads=reads, interrupted=True, seconds=0.1, cpu_seconds=0.1
+                )
+            )
         return ended
 
 
