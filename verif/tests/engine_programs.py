@@ -189,8 +189,8 @@ class Programs:
         count = int(rng.integers(1, 9))
         inner, outer = (int(rng.integers(0, 3)) for _ in range(2))
         reach = 4 * 2 + 9 * 2 + 1
-        given = self.place(str(rng.choice(["input", "result"])), reach)
         while True:
+            given = self.place(str(rng.choice(["input", "result"])), reach)
             output = self.place("result", 5 * count)
             if output + 5 * count <= given or given + reach <= output:
                 break
