@@ -193,7 +193,7 @@ def capture(
 @app.command()
 def compare(
     dump: Annotated[Path, typer.Argument(help="A dump, as capture writes it.")],
-    unit: Annotated[str, typer.Option(help="mpu, qpu, qpu+mpu or vpu.")] = "mpu",
+    unit: Annotated[str, typer.Option(help="mpu, qpu, qpu+mpu, vpu or mpc.")] = "mpu",
     preset: Preset = "paper",
     config: ConfigFile = None,
     overrides: Overrides = None,
