@@ -159,8 +159,8 @@ def test_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_compare_with_the_float_model(rng: np.random.Generator) -> None:
     images = rng.standard_normal((2, 8, 1, 32, 32)).astype(np.float32)
-    empty = {"bits": np.zeros((20, 4), np.float32), "histogram": np.zeros((5, 64), np.int64)}
-    base = [Run(images=x, **empty) for x in images]
+    bits, histogram = np.zeros((20, 4), np.float32), np.zeros((5, 64), np.int64)
+    base = [Run(images=x, bits=bits, histogram=histogram) for x in images]
     moved = [
         replace(r, images=r.images + 0.2, average_bits=b) for r, b in zip(base, (3, 5), strict=True)
     ]

@@ -34,7 +34,9 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def profile(largest: float = 127.0, values: float = 1.0, differences: float = 1.0):
+def profile(
+    largest: float = 127.0, values: float = 1.0, differences: float = 1.0
+) -> ActivationProfile:
     """A profile whose distributions are uniform up to a maximum."""
     ramp = torch.linspace(0, 1, 1001)
     return ActivationProfile(largest, values * ramp, differences * ramp)
@@ -47,9 +49,12 @@ def identity(channels: int) -> nn.Linear:
     return linear
 
 
-def feed(method: LinearMethod, *xs: Tensor, name: str = "layer"):
+def feed(
+    method: LinearMethod, *xs: Tensor, name: str = "layer"
+) -> list[tuple[Tensor, LinearStats]]:
     """What a layer multiplies, and its statistics, over steps."""
-    kernel, state = method.kernel(name, identity(xs[0].shape[-1])), {}
+    kernel = method.kernel(name, identity(xs[0].shape[-1]))
+    state: State = {}
     found = [kernel(x, state, Moment(step)) for step, x in enumerate(xs)]
     return [(y / 127, stats) for y, stats in found]
 
