@@ -193,7 +193,13 @@ def _count(checked: Checked, chosen: Selection, engines: Sequence[EngineFigures]
     figures.mismatches += checked.mismatches
     if checked.first is not None:
         figures.first = min(figures.first or checked.first, checked.first)
-    for end in checked.ended:
+    for end, step in zip(checked.ended, part.steps, strict=True):
+        slots, expected = end.registers["SLOTS"], part.slots(step)
+        if not checked.mismatches and expected is not None and slots != expected:
+            raise CompareError(
+                f"{chosen.names[part.index]}, step {step.layers[0].step}: the core counted {slots} "
+                f"lane slots, {expected} expected"
+            )
         figures.cycles += end.cycles
         figures.beats += end.registers["BEATS"]
         figures.slices += end.registers["SLOTS"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dstar.gen.config import Config
+from dstar.gen.config import SLICE_BITS, Config
 from dstar.golden.linear import FMDQLinear, LayerTables
 from dstar.golden.mpc.compiler import compile_linear
 from dstar.golden.mpc.image import LayerImage
@@ -123,6 +123,22 @@ class Part:
     def products(self) -> int:
         """Tile products of a step."""
         return sum(image.plan.products for image in self.images)
+
+    def slots(self, step: StepOfAll) -> int | None:
+        """Lanes that hold a slice, over all beats of a step: every slice meets all column tiles.
+
+        None where it is not known: a chain's missing tokens are not zero in its second layer.
+        """
+        rows = self.images[0].plan.tiling.geometry.cfg.array.rows
+        if len(self.images) > 1 and (self.tokens.stop - self.tokens.start) % rows:
+            return None
+        tiles = slice(self.tokens.start // rows, -(-self.tokens.stop // rows))
+        return sum(
+            int(golden.result.precision[tiles].sum(dtype=np.int64))
+            // SLICE_BITS
+            * image.plan.tiling.column_tiles
+            for image, golden in zip(self.images, step.layers, strict=True)
+        )
 
     def tensors(self) -> Iterator[tuple[int, str, LayerImage, int]]:
         """What is read back after each step: layer, name, image, address."""

@@ -39,18 +39,22 @@ Spoil = Callable[[int, Memory], None]
 class StandIn:
     """Runs a session's programs on the golden core."""
 
-    def __init__(self, cfg: Config, spoil: Spoil | None = None) -> None:
-        self.cfg, self.spoil = cfg, spoil
+    def __init__(self, cfg: Config, parts: list[Part], spoil: Spoil | None = None) -> None:
+        self.cfg, self.parts, self.spoil = cfg, parts, spoil
 
     def run(self, memory: Memory, programs: Sequence[Program]) -> list[Ended]:
         memory = copy.deepcopy(memory)
         core, ended = GoldenCore(self.cfg, memory), []
+        part = next(part for part in self.parts if part.programs is programs)
         for number, program in enumerate(programs):
             faults, memory.faults = memory.faults, set()
             for address, data in program.writes:
                 memory.write(address, data.tobytes())
             memory.faults = faults
-            registers = dict.fromkeys(REGISTERS, 0)
+            registers = {
+                **dict.fromkeys(REGISTERS, 0),
+                "SLOTS": part.slots(part.steps[number]) or 0,
+            }
             try:
                 core.run(program.address, program.length)
             except CoreError as error:
@@ -67,14 +71,30 @@ class StandIn:
         return ended
 
 
+def watch_parts(monkeypatch: pytest.MonkeyPatch, seen: list[Part]) -> None:
+    """Append the parts of comparisons from now on."""
+
+    def watched(
+        chosen: Selection, index: int, names: tuple[str, ...], tables: Mapping[str, LayerTables]
+    ) -> Iterator[Part]:
+        for part in parts(chosen, index, names, tables):
+            seen.append(part)
+            yield part
+
+    monkeypatch.setattr(module, "parts", watched)
+
+
 def report_of(
     monkeypatch: pytest.MonkeyPatch,
     path: Path,
     spoil: Spoil | None = None,
     cfg: Config = TINY,
     steps: range | None = None,
+    seen: list[Part] | None = None,
 ) -> CoreReport:
-    monkeypatch.setattr(module, "Session", lambda **_: StandIn(cfg, spoil))
+    seen = [] if seen is None else seen
+    watch_parts(monkeypatch, seen)
+    monkeypatch.setattr(module, "Session", lambda **_: StandIn(cfg, seen, spoil))
     nothing = Build(folder=path, top="", flags=(), make_flags=(), waves=False, cached=True,
                     seconds=0.0)  # fmt: skip
     with DumpReader(path) as dump:
@@ -101,27 +121,12 @@ def test_layers_and_chains(
     assert len(data["layers"]) == 4
 
 
-def watch_parts(monkeypatch: pytest.MonkeyPatch) -> list[Part]:
-    """The parts of comparisons from now on."""
-    seen: list[Part] = []
-
-    def watched(
-        chosen: Selection, index: int, names: tuple[str, ...], tables: Mapping[str, LayerTables]
-    ) -> Iterator[Part]:
-        for part in parts(chosen, index, names, tables):
-            seen.append(part)
-            yield part
-
-    monkeypatch.setattr(module, "parts", watched)
-    return seen
-
-
 def test_tokens_are_cut_where_a_program_would_be_too_long(
     dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watch_parts(monkeypatch)
+    seen: list[Part] = []
     monkeypatch.setattr("dstar.verif.compare.mpc_plan.PROGRAM_LENGTH", 160)
-    assert report_of(monkeypatch, dump).bit_exact
+    assert report_of(monkeypatch, dump, seen=seen).bit_exact
     cuts = [(part.index, part.tokens.start, part.tokens.stop) for part in seen]
     assert cuts == [(0, 0, 9), (1, 0, 9), (2, 0, 4), (2, 4, 8), (2, 8, 9), (3, 0, 1)]
     monkeypatch.setattr("dstar.verif.compare.mpc_plan.PROGRAM_LENGTH", 40)
@@ -139,8 +144,8 @@ def test_the_first_wrong_value_is_named(tmp_path: Path, monkeypatch: pytest.Monk
             memory.data[places.y - memory.base + 8 * (2 * 12 + 7)] ^= 1
             memory.data[places.reference - memory.base + 8 * (2 * 20 + 18)] ^= 1
 
-    seen = watch_parts(monkeypatch)
-    report = report_of(monkeypatch, path, spoil, steps=range(2))
+    seen: list[Part] = []
+    report = report_of(monkeypatch, path, spoil, steps=range(2), seen=seen)
     first = report.as_dict()["first_mismatch"]
     assert report.total.mismatches == 2
     assert (first["layer"], first["step"], first["what"]) == ("one", 1, "y")
