@@ -6,7 +6,7 @@ from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import In, Out
 
 from dstar.gen.config import Config
 from dstar.rtl.matrix import MatrixUnit
@@ -36,12 +36,12 @@ class ObservedMatrixUnit(wiring.Component):
         """Wires only."""
         m = Module()
         m.submodules.unit = unit = self.unit
-        for name in unit.signature.members:
+        for name, member in unit.signature.members.items():
             inner, outer = getattr(unit, name), getattr(self, name)
-            if name == "saturated":
-                m.d.comb += outer.eq(inner)
-            else:
+            if member.is_signature:
                 wiring.connect(m, inner, wiring.flipped(outer))
+            else:
+                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
         words = unit.mpu.output
         m.d.comb += [
             self.sums.payload.eq(words.payload),
