@@ -21,13 +21,16 @@ from .order import Ring, Visit, WeightUse, boundaries, visits, weight_uses
 from .plan import Plan
 from .table import table_program
 
+#: VPU register that keeps the mask of missing tokens; GELU works in register 0.
+_MASK = Source.R1
+
 
 class Semaphore(IntEnum):
     """Semaphores by use.
 
     ``X``: activations with references.  ``R``: next references.  ``W``: weights.  ``P``:
     parameters.  ``B``: last step's outputs.  ``Y``: outputs.  ``V``: outputs, for the VPU.
-    ``G``: activated outputs.
+    ``G``: activated outputs.  ``M``: the mask of missing tokens.
     """
 
     X_FULL = 0
@@ -44,6 +47,7 @@ class Semaphore(IntEnum):
     V_FREE = 11
     G_FULL = 12
     G_FREE = 13
+    M_FULL = 14
 
 
 @dataclass
@@ -69,6 +73,7 @@ class _Emitter:
         count = min(2, plan.groups)
         top = plan.tiling.geometry.words - count * plan.parameter_words
         self.parameters = Ring(top, plan.parameter_words, count)
+        self.mask = top - 1
         self.group_parameters = 0
 
     def add(
@@ -199,12 +204,24 @@ class _Emitter:
         self.move(Opcode.STORE, self.places.y, place, y, cols, wait=[s.Y_FULL], signal=[s.Y_FREE])
         if self.gelu is not None and self.places.gelu is not None:
             g, again = self.activated.take()
-            run = {"op": self.gelu, "a": Source.INPUT, "emit": 1, "count": cols, "input": y,
-                   "outer": 1, "output": g}  # fmt: skip
-            self.add(Opcode.VECTOR, run, wait=[s.V_FULL, s.G_FREE if again else None],
+            run = {"count": cols, "input": y, "outer": 1, "output": g, "emit": 1}
+            function = {"op": self.gelu, "a": Source.INPUT}
+            if plan.masked and visit.token_tile == tiling.token_tiles - 1:
+                self.add(Opcode.OPERATE, function)
+                function = {"op": Op.MULTIPLY, "a": Source.R0, "b": _MASK}
+            self.add(Opcode.VECTOR, {**function, **run},
+                     wait=[s.V_FULL, s.G_FREE if again else None],
                      signal=[s.V_FREE, s.G_FULL])  # fmt: skip
             self.move(Opcode.STORE, self.places.gelu, place, g, cols,
                       wait=[s.G_FULL], signal=[s.G_FREE])  # fmt: skip
+
+    def load_mask(self) -> None:
+        """Ones for the tokens of the last tile, zeros for those it lacks, into a VPU register."""
+        if self.places.mask is None:
+            return
+        self.move(Opcode.LOAD, self.places.mask, 0, self.mask, 1, signal=[Semaphore.M_FULL])
+        take = {"op": Op.MOVE, "dst": _MASK, "a": Source.INPUT, "input": self.mask, "count": 1}
+        self.add(Opcode.VECTOR, take, wait=[Semaphore.M_FULL])
 
 
 def compile_linear(
@@ -253,6 +270,7 @@ def compile_linear(
     table.check(cfg)
     emit = _Emitter(plan, places, keyframe, mode, gelu, table.finest)
     emit.program += table_program(table)
+    emit.load_mask()
     order = visits(plan)
     emit.quantize(order[0])
     uses = weight_uses(plan, order)

@@ -70,7 +70,13 @@ class LayerImage:
             weights=take(tiling.weight_words, "weights"),
             parameters=take(tiling.parameter_words, "parameters"),
             gelu=take(tiling.y_words, "activated outputs") if plan.gelu else None,
+            mask=take(1, "mask of missing tokens") if plan.masked else None,
         )
+        if places.mask is not None:
+            present = np.arange(tiling.geometry.cfg.array.rows) < (
+                tiling.geometry.cfg.array.rows - tiling.missing_tokens
+            )
+            memory.write(places.mask, present.astype(np.float16).view(np.uint8))
         memory.write(places.weights, pack_weights(weight, tiling))
         memory.write(places.parameters, pack_parameters(weight, bias, tiling))
         return cls(plan, places, memory)

@@ -47,6 +47,11 @@ class Tiling:
         return -(-self.shape.tokens // self.geometry.cfg.array.rows)
 
     @property
+    def missing_tokens(self) -> int:
+        """Tokens that the last token tile lacks."""
+        return -self.shape.tokens % self.geometry.cfg.array.rows
+
+    @property
     def column_tiles(self) -> int:
         """Column tiles; the last may have columns that the layer has not."""
         return -(-self.shape.out // self.geometry.cfg.array.cols)
@@ -141,7 +146,8 @@ class Places:
     """Addresses of a layer's tensors in memory.
 
     ``x_stride``: words of the activations from a token tile to the next, at least ``inner``.
-    ``gelu``: where the activated outputs go, or None.
+    ``gelu``: where the activated outputs go, or None.  ``mask``: a token vector of ones, zero where
+    the last token tile has no tokens; None where no tile lacks any.
     """
 
     x: int
@@ -151,6 +157,7 @@ class Places:
     parameters: int
     x_stride: int
     gelu: int | None = None
+    mask: int | None = None
 
 
 class Allocator:

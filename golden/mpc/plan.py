@@ -19,7 +19,8 @@ class Plan:
     For every group of ``group`` column tiles, for every ``tokens`` token tiles, for every k tile:
     each token tile is quantized and multiplied by the group's column tiles.  ``inputs``,
     ``outputs``: tiles of x and x̂, and of y, that the buffer holds; ``weights``: weight tiles.
-    ``gelu``: activated outputs pass through the buffer too, as many as ``outputs``.
+    ``gelu``: activated outputs pass through the buffer too, as many as ``outputs``; where the last
+    token tile lacks tokens, a mask of them has a word there, so that they stay zero.
     """
 
     tiling: Tiling
@@ -29,6 +30,11 @@ class Plan:
     outputs: int
     weights: int
     gelu: bool
+
+    @property
+    def masked(self) -> bool:
+        """Whether activated outputs of missing tokens must be made zero."""
+        return self.gelu and self.tiling.missing_tokens > 0
 
     @property
     def groups(self) -> int:
@@ -81,7 +87,9 @@ class Plan:
         tiles = tiling.token_tiles * k_tiles
         outputs = tiling.token_tiles * tiling.column_tiles
         moved = 3 * tiles * self.groups + tiles + k_tiles * self._weight_columns
-        return 17 + moved + self.products + outputs * (4 if self.gelu else 2) + self.groups
+        masked = tiling.column_tiles + 2 if self.masked else 0
+        outputs *= 4 if self.gelu else 2
+        return 17 + moved + self.products + outputs + masked + self.groups
 
     @property
     def words_read(self) -> int:
@@ -119,7 +127,7 @@ def _fixed_words(plan: Plan) -> int:
     tiling, cols = plan.tiling, plan.tiling.geometry.cfg.array.cols
     inputs = 2 * plan.inputs * max(tiling.k_sizes)
     outputs = plan.outputs * cols * (2 if plan.gelu else 1)
-    return inputs + outputs + min(2, plan.groups) * plan.parameter_words
+    return inputs + outputs + min(2, plan.groups) * plan.parameter_words + plan.masked
 
 
 def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Plan, int]]:

@@ -29,12 +29,16 @@ TINY, EDGE = PRESETS["tiny"], PRESETS["edge"]
 
 
 def random_layer(
-    rng: np.random.Generator, cfg: Config, inner: int, out: int, mode: Mode = "reconstructed"
+    rng: np.random.Generator,
+    cfg: Config,
+    inner: int,
+    out: int,
+    mode: Mode = "reconstructed",
+    bias: float = 1.0,
 ) -> FMDQLinear:
     tables = LayerTables(delta=BinTable.uniform(4))
-    return FMDQLinear(
-        rng.normal(size=(out, inner)), rng.normal(size=out), tables=tables, mode=mode, cfg=cfg
-    )
+    biases = bias * rng.normal(size=out)
+    return FMDQLinear(rng.normal(size=(out, inner)), biases, tables=tables, mode=mode, cfg=cfg)
 
 
 def check_steps(bench: LayersOnCore, xs: list[np.ndarray]) -> None:
@@ -105,6 +109,16 @@ def test_chain_with_gelu(gelu: Op, ordered: bool, seed: int) -> None:
     layers = [random_layer(rng, TINY, 18, 35), random_layer(rng, TINY, 35, 18)]
     bench = LayersOnCore(TINY, layers, 7, order=None if ordered else rng, gelu=gelu)
     check_steps(bench, drift(rng, (7, 18), 3))
+
+
+def test_missing_tokens_stay_zero_in_a_chain() -> None:
+    """GELU of a large bias would set the bins of the next layer, were it not masked."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        layers = [random_layer(rng, TINY, 18, 35, bias=40.0), random_layer(rng, TINY, 35, 18)]
+        bench = LayersOnCore(TINY, layers, 5)
+        assert bench.images[0].plan.masked
+        check_steps(bench, drift(rng, (5, 18), 3))
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +245,7 @@ def test_a_core_too_small_for_compiled_layers() -> None:
     step = bench.layers[0].step(np.ones((4, 4), np.float16))
     with pytest.raises(CompileError) as error:
         bench.compile([step])
-    assert str(error.value) == ("core.semaphores must be at least 14 for compiled layers, got 13")
+    assert str(error.value) == ("core.semaphores must be at least 15 for compiled layers, got 13")
     cfg = load_config(preset="tiny", overrides=("address_bits=16",))
     bench = LayersOnCore(cfg, [random_layer(np.random.default_rng(1), cfg, 4, 4)], 4)
     with pytest.raises(IsaError, match="LOAD: address must be from 0 to 65535, got 0x"):
