@@ -69,10 +69,11 @@ def breakdown(reports: list[dict[str, Any]]) -> None:
     if not mpus:
         return
     figure, axes = plt.subplots(figsize=(7, 1.2 + 0.4 * len(mpus)), layout="constrained")
+    array = ("pe_tile_", "pe_row_")
     groups = {
-        "PE blocks": lambda n: n.startswith("pe_tile_") and "offset" not in n,
+        "PE blocks": lambda n: n.startswith(array) and "offset" not in n,
         "offset row": lambda n: "offset" in n,
-        "front end, skew, drain": lambda n: not n.startswith("pe_tile_"),
+        "front end, skew, drain": lambda n: not n.startswith(array),
     }
     left = [0.0] * len(mpus)
     for (label, belongs), color in zip(groups.items(), (_OURS, "#7fb7c9", _INT8), strict=True):

@@ -55,6 +55,24 @@ def test_report_on_a_small_library(tmp_path: Path, small: Config) -> None:
     assert script.startswith("libcache -scl -disable\n")
 
 
+def test_repeated_modules_are_synthesized_once(tmp_path: Path, small: Config) -> None:
+    """Blocks of PEs, rows of blocks, memories: modules of the MPU, counted by instance."""
+    report = synth_unit(
+        "mpu", small, pdk=CUSTOM, liberty=toy(tmp_path), folder=tmp_path, reference=False
+    )
+    instances = {name: module["instances"] for name, module in report["modules"].items()}
+    rows, cols = small.array.rows, small.array.cols
+    assert instances.pop("mpu") == 1
+    assert instances == {
+        "pe_tile_1x1": rows * cols,
+        "pe_tile_offset_1x1": cols,
+        "pe_row_1": rows,
+        "pe_row_offset": 1,
+        "weight_column": cols,
+        "slice_bank": instances["slice_bank"],
+    }
+
+
 def test_replaced_library_is_read_anew(tmp_path: Path, small: Config) -> None:
     """ABC's cache of parsed libraries, which went by time stamps, stays out of it."""
     files = toy(tmp_path)

@@ -46,6 +46,7 @@ def test_sum_by_instances_equals_the_flat_result(tmp_path: Path) -> None:
             "mpu", cfg, pdk="sky130hd", folder=folder, reference=False, hierarchical=hierarchical
         )
         areas[hierarchical] = report["area_um2"], report["memory_area_um2"]
+        assert any(name.startswith("pe_tile_") for name in report["modules"]) is hierarchical
     assert areas[True][0] == pytest.approx(areas[False][0], rel=0.03)
     assert areas[True][1] == pytest.approx(areas[False][1])
 
