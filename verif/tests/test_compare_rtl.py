@@ -102,7 +102,9 @@ def test_more_k_tiles_than_the_unit_takes(tmp_path: Path) -> None:
         assert k_tiles_of(dump, "*", TINY.replace({"k_tile": 1})) == 128
 
 
+# A shell's background jobs ignore the interrupt, and so would their children.
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
 from dstar.golden.bins import BinTable
@@ -112,6 +114,7 @@ from dstar.gen.config import PRESETS
 from dstar.verif.compare import compare
 from dstar.verif.compare.mpu import mpu_simulator
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with DumpReader(sys.argv[1]) as dump, mpu_simulator(PRESETS["tiny"]) as simulator:
     tables = {name: LayerTables(delta=BinTable.paper(4)) for name in dump.layers}
     print("running", flush=True)
