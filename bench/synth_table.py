@@ -58,6 +58,8 @@ def shares(reports: list[dict[str, Any]]) -> str:
     rows = []
     for pdk in UNITS["mpu"]:
         units = [by.get((unit, pdk)) for unit in ("mpu", "qpu", "vpu")]
+        if not any(units):
+            continue
         scaled = [f"{r['paper']['ours_mm2']:.2f}" if r and r["paper"] else "-" for r in units]
         parts = ["-"] * 3
         if all(units):
