@@ -141,9 +141,10 @@ def test_refusals() -> None:
         fake_quantize(x[:0], BinTable.paper(4))
 
 
-def test_the_package_does_not_import_torch() -> None:
+def test_only_whole_models_import_torch() -> None:
     code = (
-        "import sys, dstar.golden as g; [getattr(g, n) for n in g.__all__]; "
+        "import sys, dstar.golden as g; "
+        "[getattr(g, n) for n in set(g.__all__) - {'FMDQ', 'SAR', 'apply'}]; "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
