@@ -1,8 +1,8 @@
 """Bit-exact golden models of every unit, and the FMDQ algorithm on whole layers.
 
 The names below are imported on first use, so that importing this package stays cheap; only whole
-models (``apply``, ``FMDQ``, ``SAR``) import PyTorch.  Functions that are named like their module are imported from it:
-``from dstar.golden.quantize import quantize``.
+models (``apply``, ``FMDQ``, ``SAR``) import PyTorch.  Functions that are named like their module
+are imported from it: ``from dstar.golden.quantize import quantize``.
 """
 
 from __future__ import annotations
