@@ -146,7 +146,7 @@ FAULTS = {
     "captured sums move on": (r"(assign moving = shift) .*;", r"\1;"),
     "columns are popped into a full queue": (r"(assign pop = \S+) .*;", r"\1 ;"),
     "a lane's slice is always signed": (r"(assign unsigned_1 = ).*;", r"\g<1>0;"),
-    "one memory copy is not written": (r"(if \(write)(\)\n +copy_2\[)", r"\1 \& 1'b0\2"),
+    "one memory copy is not written": (r"(if \(write)(\)\n +copy_2\[)", r"\1 & 1'b0\2"),
 }
 
 
@@ -158,11 +158,16 @@ def test_a_fault_is_caught(fault: str, tmp_path: Path, seed: int) -> None:
     broken, count = re.subn(*FAULTS[fault], source.read_text(), count=1)
     assert count == 1
     source.write_text(broken)
-    products = random_products(np.random.default_rng(seed), cfg, 40)
+    build = build_harness(dut, optimize=1)
+
+    def attempts() -> None:
+        """Some faults need a rare coincidence of waits."""
+        for number in range(seed, seed + 24):
+            products = random_products(np.random.default_rng(number), cfg, 40)
+            play_products(build, dut, cfg, products, seed=number, backpressure=0.8)
+
     with pytest.raises((AssertionError, SimulationError)):
-        play_products(
-            build_harness(dut, optimize=1), dut, cfg, products, seed=seed, backpressure=0.8
-        )
+        attempts()
 
 
 def test_a_reset_without_a_clock_edge(tmp_path: Path, seed: int) -> None:
