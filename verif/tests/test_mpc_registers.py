@@ -63,7 +63,7 @@ FAULTS = {
 def test_a_fault_is_caught(fault: str, seed: int) -> None:
     text, count = re.subn(*FAULTS[fault], verilog())
     assert count >= 1
-    with pytest.raises(SimulationError):
+    with pytest.raises(SimulationError, match="simulating"):
         simulate(text, seed)
 
 

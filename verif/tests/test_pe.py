@@ -45,7 +45,7 @@ FAULTS = {
 def test_a_fault_is_caught(fault: str, tmp_path: Path, seed: int) -> None:
     text, count = re.subn(*FAULTS[fault], verilog("", tmp_path))
     assert count == 1
-    with pytest.raises(SimulationError):
+    with pytest.raises(SimulationError, match="simulating"):
         simulate(text, "", seed)
 
 
