@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -28,6 +30,18 @@ def flat_ports(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, 
     """Name, direction and value of every port as it appears in Verilog."""
     for path, member, value in component.signature.flatten(component):
         yield "__".join(map(str, path)), member.flow, Value.cast(value)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection: a netlist lives as a whole until it is written, and is large."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class VerilogLibrary:
@@ -62,7 +76,7 @@ class VerilogLibrary:
     def emit(self, name: str, component: wiring.Component) -> str:
         """Verilog of ``component`` under ``name`` and of every module below it."""
         low = self.cfg.clock.reset == "async_low"
-        with mock.patch.object(rtlil.ModuleEmitter, "emit_memory", _no_contents):
+        with _uncollected(), mock.patch.object(rtlil.ModuleEmitter, "emit_memory", _no_contents):
             self._texts[name] = self._convert(f"{name}_core" if low else name, component)
         # One run of Yosys for all modules: its start takes longer than the work.
         text: str = _convert_rtlil_text("\n".join(self._texts.values()), strip_internal_attrs=True)
