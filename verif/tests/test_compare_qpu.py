@@ -7,28 +7,20 @@ from typing import Any
 
 import pytest
 
-from dstar.gen.config import PRESETS, ArrayConfig, Config, NumericConfig
-from dstar.golden.bins import BinTable
+from dstar.gen.config import PRESETS, Config
 from dstar.golden.dump import DumpReader
-from dstar.golden.linear import LayerTables
 from dstar.verif.compare import CompareError, CompareReport
 from dstar.verif.compare.qpu import QPUSimulator, compare_qpu, qpu_simulator
 from dstar.verif.generated import generate
 from dstar.verif.harness import build_harness
+from dstar.verif.tests.compare_cases import ODD, SHAPES, tables_of
 from dstar.verif.tests.dump_tools import save_random
 
 TINY = PRESETS["tiny"]
-ODD = Config(
-    preset="odd",
-    array=ArrayConfig(rows=6, cols=9, lanes=2, cluster=3),
-    numeric=NumericConfig(weight_bits=5, k_tile=11, exponent_span=1),
-)
-SHAPES = {"blocks.0.fc": (9, 21, 13), "blocks.0.adaln": (1, 8, 30), "blocks.1.fc": (8, 16, 4)}
 
 
 def run(path: Path, simulator: QPUSimulator, **options: Any) -> CompareReport:
-    span = simulator.cfg.numeric.exponent_span
-    tables = {name: LayerTables(delta=BinTable.paper(4, span=span)) for name in SHAPES}
+    tables = tables_of(simulator.cfg)
     with DumpReader(path) as dump:
         return compare_qpu(dump, simulator.cfg, simulator, tables=tables, **options)
 
