@@ -1,4 +1,4 @@
-"""Attention products over blocks of scores, and scores as the PV product takes them in."""
+"""Attention products over blocks of scores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .scores import KeptScores, ScoreFormat
+
 #: Order of tokens in blocks.  ``raster``: as they come.  ``squares``: a square image's tokens by
 #: rectangles of one block each, as square as can be, in raster order of the rectangles.
 Order = Literal["raster", "squares"]
-#: Largest scale exponent of a score: all binary16 values are multiples of ``2**-24``.
-MAX_EXPONENT = 24
 
 
 def token_order(order: Order, tokens: int, block: int) -> Tensor | None:
@@ -32,51 +32,6 @@ def token_order(order: Order, tokens: int, block: int) -> Tensor | None:
     row, column = index // side, index % side
     key = ((row // height * side + column // width) * side + row % height) * side + column % width
     return key.argsort()
-
-
-def power(exponent: Tensor) -> Tensor:
-    """``2**exponent``, float32, exact."""
-    return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Softmaxed scores (batch, groups, queries, keys) as they are kept.
-
-    ``values``: uint8 q, or float16.  ``exponent``: int8 (batch, groups, tiles, keys), scores are
-    ``q * 2**-exponent``; None with float16.  ``rows``: queries of a tile.  ``bits``: of q, or 16.
-    """
-
-    values: Tensor
-    exponent: Tensor | None
-    rows: int
-    bits: int
-
-    def float(self) -> Tensor:
-        """The scores, float32."""
-        if self.exponent is None:
-            return self.values.float()
-        queries = self.values.shape[-2]
-        step = power(-self.exponent.int()).repeat_interleave(self.rows, dim=-2)[..., :queries, :]
-        return self.values.float().mul_(step)
-
-
-def quantize_scores(p: Tensor, bits: int | None, rows: int) -> Scores:
-    """Scores per sub-channel: one key of ``rows`` queries.
-
-    Unsigned, because scores are: ``q = rne(p * 2**f)`` with the largest f up to 24 at which the
-    sub-channel's maximum stays within ``2**bits - 1``.  ``bits`` None keeps binary16.
-    """
-    if bits is None:
-        return Scores(p.half(), None, rows, 16)
-    *lead, queries, keys = p.shape
-    padded = functional.pad(p, (0, 0, 0, -queries % rows))
-    peak = padded.view(*lead, -1, rows, keys).amax(dim=-2)
-    mantissa, exponent = torch.frexp(peak)
-    over = mantissa * 2.0**bits >= 2.0**bits - 0.5
-    f = (bits - exponent - over.int()).clamp_(max=MAX_EXPONENT)
-    scale = power(f).repeat_interleave(rows, dim=-2)[..., :queries, :]
-    return Scores((p * scale).round_().to(torch.uint8), f.to(torch.int8), rows, bits)
 
 
 @dataclass(frozen=True)
@@ -118,6 +73,12 @@ def additive(mask: Tensor | None) -> Tensor | None:
     return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
+def total_bits(scores: KeptScores, heights: Tensor) -> int:
+    """Bits of all scores where sub-channels have ``heights`` queries and bits of their own."""
+    assert isinstance(scores.bits, Tensor)
+    return int((scores.bits.long() * heights.to(scores.bits.device)).sum())
+
+
 def blocked(x: Tensor, dim: int, block: int) -> Tensor:
     """Split a dimension, a multiple of ``block``, into (blocks, block)."""
     return x.reshape(*x.shape[:dim], -1, block, *x.shape[dim + 1 :])
@@ -147,15 +108,25 @@ class BlockProduct:
         scores = subs = 0
         for g in self.groups:
             width = (self.keys - g.keys * self.block).clamp(max=self.block).sum(dim=1)
-            height = (self.queries - g.queries * self.block).clamp(max=self.block)
-            scores += int((width * height).sum())
+            scores += int((width * self._heights(g)).sum())
             subs += int(width.sum())
         return scores, subs
 
+    def bits(self, scores: Sequence[KeptScores]) -> int:
+        """Sum of the bits of all kept scores that have precisions by sub-channel."""
+        return sum(
+            total_bits(p, self._heights(g)[:, None, None])
+            for g, p in zip(self.groups, scores, strict=True)
+        )
+
+    def _heights(self, g: Group) -> Tensor:
+        """Queries of each query block without padding, (n,)."""
+        return (self.queries - g.queries * self.block).clamp(max=self.block)
+
     def scores(
-        self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float, bits: int | None
-    ) -> list[Scores]:
-        """Quantized scores of each group: (batch, n, block, kept * block)."""
+        self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float, kept: ScoreFormat
+    ) -> list[KeptScores]:
+        """Scores of each group as they are kept: (batch, n, block, kept * block)."""
         q, k = self._blocks(q), self._blocks(k)
         bias = self._bias(bias, q.shape[2], k.shape[2], k.device)
         found = []
@@ -167,10 +138,12 @@ class BlockProduct:
                 # (n, kept, batch, row, column): indices on both sides of a slice come first
                 own = own.permute(2, 0, 3, 1, 4).flatten(3)
             p = softmax_scores(q[:, g.heads, g.queries], self._gather(k, g), own, scale)
-            found.append(quantize_scores(p, bits, self.block))
+            pads = torch.arange(self.block, device=p.device) >= self._heights(g)[:, None]
+            p.masked_fill_(pads[..., None], 0.0)
+            found.append(kept.quantize(p, self.block, self.keys))
         return found
 
-    def values(self, scores: Sequence[Scores], v: Tensor) -> Tensor:
+    def values(self, scores: Sequence[KeptScores], v: Tensor) -> Tensor:
         """PV: (batch, heads, queries, width), float32."""
         blocks = self._blocks(v.float())
         batch, heads, _, _, width = blocks.shape

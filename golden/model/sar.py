@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from dstar.gen.config import ConfigError
 
-from .blocks import (
-    BlockProduct,
-    Scores,
-    additive,
-    plan,
-    quantize_scores,
-    softmax_scores,
-    token_order,
-)
+from .blocks import BlockProduct, additive, plan, softmax_scores, token_order, total_bits
 from .masks import BlockMasks, LayerMask
 from .method import AttentionStats, Moment, State
-
-#: Bits that a cached score may have.
-SCORE_BITS = (1, 2, 3, 4, 5, 6, 7, 8)
+from .scores import KeptScores, ScoreFormat, score_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +30,11 @@ class SAR:
         Scores are computed at steps 0, n, 2n, ... and reused in between, where the Q and K
         projections, QK and softmax are skipped; 1 reuses nothing.
     score_bits:
-        Unsigned bits of a score as the PV product consumes it and the cache holds it, per
-        sub-channel (one key of a block's queries) with a power-of-two scale; None: binary16.
+        How the PV product consumes a score and the cache holds it.  1 to 8: so many unsigned
+        bits, with a power-of-two scale for each sub-channel (one key of a block's queries)
+        (:class:`~dstar.golden.model.scores.FixedBits`).  ``"mixed"``: 0 to 8 bits by the
+        sub-channel's largest score (:class:`~dstar.golden.model.scores.MixedBits`).  None:
+        binary16.  Or a format of another kind.
     steps:
         Denoising steps of the run, if known: masks of another number are refused.
     layers:
@@ -53,15 +48,14 @@ class SAR:
 
     masks: BlockMasks | None = None
     interval: int = 2
-    score_bits: int | None = 8
+    score_bits: int | Literal["mixed"] | ScoreFormat | None = 8
     steps: int | None = None
     layers: str = "*"
 
     def __post_init__(self) -> None:
         if self.interval < 1:
             raise ConfigError(f"interval must be at least 1, got {self.interval}")
-        if self.score_bits is not None and self.score_bits not in SCORE_BITS:
-            raise ConfigError(f"score_bits must be 1 to 8 or None, got {self.score_bits}")
+        score_format(self.score_bits)
         if self.masks is not None and self.steps not in (None, self.masks.steps):
             raise ConfigError(
                 f"masks must be profiled with the run's {self.steps} steps, got a profile of "
@@ -88,6 +82,7 @@ class SARKernel:
 
     def __init__(self, name: str, settings: SAR, mask: LayerMask | None) -> None:
         self.name, self.settings, self.mask = name, settings, mask
+        self.format = score_format(settings.score_bits)
         self.groups = None
         if mask is not None and not bool(mask.keep.all()):
             self.groups = plan(mask.keep)
@@ -125,7 +120,7 @@ class SARKernel:
                 f"{self.name} must keep its shape {state['shape']} while scores are reused, got "
                 f"{(batch, heads, queries, keys)}; call reset() between images"
             )
-        scores: list[Scores] = state["scores"]
+        scores: list[KeptScores] = state["scores"]
         if not s.reuses:
             state.clear()
         if product is None:
@@ -140,9 +135,7 @@ class SARKernel:
         else:
             used, subs = product.count()
         used, subs = batch * used, batch * subs
-        # As the hardware packs it: the bits of every score and a byte for a sub-channel's scale.
-        size = 2.0 * used if s.score_bits is None else used * s.score_bits / 8 + subs
-        size *= s.reuses
+        size = self._size(scores, product, queries, used, subs) if s.reuses else 0.0
         return o.to(v.dtype), AttentionStats(
             scores=batch * heads * queries * keys,
             computed=used if fresh else 0,
@@ -159,10 +152,10 @@ class SARKernel:
         k: Tensor,
         bias: Tensor | None,
         scale: float,
-    ) -> list[Scores]:
-        bits = self.settings.score_bits
+    ) -> list[KeptScores]:
         if product is None:
-            return [quantize_scores(softmax_scores(q, k, bias, scale), bits, self._block)]
+            p = softmax_scores(q, k, bias, scale)
+            return [self.format.quantize(p, self._block, k.shape[2])]
         rows, columns = self._order(q.shape[2], q), self._order(k.shape[2], k)
         if rows is not None:
             q = q[:, :, rows]
@@ -172,7 +165,26 @@ class SARKernel:
             k = k[:, :, columns]
             if bias is not None:
                 bias = bias.expand(*bias.shape[:-1], k.shape[2])[..., columns]
-        return product.scores(q, k, bias, scale, bits)
+        return product.scores(q, k, bias, scale, self.format)
+
+    def _size(
+        self,
+        scores: list[KeptScores],
+        product: BlockProduct | None,
+        queries: int,
+        used: int,
+        subs: int,
+    ) -> float:
+        """Bytes as the hardware packs them: every score's bits, and each sub-channel's tag."""
+        bits = scores[0].bits if scores else 0
+        if isinstance(bits, int):
+            total = used * bits
+        elif product is None:
+            tops = torch.arange(0, queries, self._block)
+            total = total_bits(scores[0], (queries - tops).clamp(max=self._block)[:, None])
+        else:
+            total = product.bits(scores)
+        return (total + subs * self.format.tag_bits) / 8
 
     @property
     def _block(self) -> int:

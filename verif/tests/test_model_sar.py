@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.nn import functional
 
 from dstar.gen.config import ConfigError
 from dstar.golden.model.apply import apply
-from dstar.golden.model.blocks import quantize_scores, token_order
+from dstar.golden.model.blocks import token_order
 from dstar.golden.model.masks import AttentionProfile, BlockMasks, LayerMask, prune
 from dstar.golden.model.method import Moment
 from dstar.golden.model.sar import SAR, SARKernel
@@ -61,24 +60,6 @@ def test_block_sparse_equals_masked_dense(queries: int, keys: int, masked: bool,
     real = int(expand(keep, block, queries, keys).sum()) * batch
     assert (stats.computed, stats.used) == (real, real)
     assert stats.scores == batch * heads * queries * keys
-
-
-@pytest.mark.parametrize("bits", [1, 2, 4, 6, 8])
-def test_quantized_scores(bits: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    p = torch.from_numpy(rng.random((2, 3, 70, 9)).astype(np.float32) ** 8)
-    p[0, 0, :64, 0] = 0
-    p[0, 1, 3, 2] = (2**bits - 0.5) / 2**bits  # would round to 2**bits at the finer scale
-    scores = quantize_scores(p, bits, 64)
-    assert scores.exponent is not None
-    assert scores.exponent.shape == (2, 3, 2, 9)
-    assert int(scores.values.max()) <= 2**bits - 1
-    step = torch.exp2(-scores.exponent.float()).repeat_interleave(64, dim=2)[:, :, :70]
-    assert ((scores.float() - p).abs() <= step / 2).all()
-    # The scale is the finest one at which the largest value fits.
-    peak = torch.stack([p[:, :, :64].amax(2), p[:, :, 64:].amax(2)], dim=2)
-    finer = torch.round(peak * torch.exp2(scores.exponent.float() + 1))
-    assert ((finer > 2**bits - 1) | (scores.exponent == 24) | (peak == 0)).all()
 
 
 def test_prune_stays_within_the_mass(seed: int) -> None:
@@ -199,7 +180,8 @@ def test_mask_files(tmp_path: Path, seed: int) -> None:
     ("settings", "message"),
     [
         ({"interval": 0}, "interval must be at least 1, got 0"),
-        ({"score_bits": 9}, "score_bits must be 1 to 8 or None, got 9"),
+        ({"score_bits": 9}, 'score_bits must be 1 to 8, "mixed" or None, got 9'),
+        ({"score_bits": "mix"}, "score_bits must be 1 to 8, \"mixed\" or None, got 'mix'"),
     ],
 )
 def test_refusals(settings: dict[str, Any], message: str) -> None:
