@@ -41,7 +41,8 @@ from .sets import LAYERS, draw_profile, fresh_model
 from .thresholds import tables
 
 #: Block masks of the methods with pruning: tokens of a block's edge, order, share of mass.
-BLOCK, ORDER, THR = 16, "squares", 2e-3
+BLOCK, THR = 16, 4e-3
+ORDER: Order = "squares"
 
 
 class Context:
@@ -63,7 +64,7 @@ class Context:
         model = fresh_model()
         return profile_activations(model, LAYERS, lambda: draw_profile(model, steps=self.steps))
 
-    def attention(self, block: int = BLOCK, order: Order = "squares") -> AttentionProfile:
+    def attention(self, block: int = BLOCK, order: Order = ORDER) -> AttentionProfile:
         """Attention mass by blocks."""
         if (block, order) not in self._attention:
             profile = AttentionProfile(block=block, order=order)
@@ -71,7 +72,7 @@ class Context:
             self._attention[block, order] = profile
         return self._attention[block, order]
 
-    def masks(self, thr: float = THR, block: int = BLOCK, order: Order = "squares") -> BlockMasks:
+    def masks(self, thr: float = THR, block: int = BLOCK, order: Order = ORDER) -> BlockMasks:
         """Block masks at a share of the attention mass that may go."""
         return self.attention(block, order).masks(thr)
 
@@ -140,8 +141,8 @@ METHODS: tuple[Method, ...] = (
     Method(name="fmdq-paper-table", build=lambda c: wrap(fmdq(-1, paper=True)), main=False),
     Method(name="sar", build=lambda c: wrap(TokenInt8(), SAR(interval=2))),
     Method(
-        name="sar-4bit",
-        build=lambda c: wrap(TokenInt8(), SAR(interval=2, score_bits=4)),
+        name="sar-mixed",
+        build=lambda c: wrap(TokenInt8(), SAR(interval=2, score_bits="mixed")),
     ),
     Method(
         name="sparse",
@@ -149,7 +150,7 @@ METHODS: tuple[Method, ...] = (
     ),
     Method(
         name="dstar",
-        build=lambda c: wrap(fmdq(-1), SAR(masks=c.masks(), interval=2, score_bits=4)),
+        build=lambda c: wrap(fmdq(-1), SAR(masks=c.masks(), interval=2, score_bits="mixed")),
     ),
     Method(name="int8-sa", build=lambda c: wrap(GroupInt8())),
     Method(name="ditto.dstar", build=lambda c: wrap(Ditto(c.activations, mode="as_dstar"))),

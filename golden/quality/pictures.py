@@ -116,6 +116,32 @@ def draw_scores(profile: AttentionProfile, masks: BlockMasks, path: Path) -> Pat
     return _save(figure, path)
 
 
+def draw_pruning(
+    curves: Mapping[str, Sequence[tuple[float, float]]], reuse: float, path: Path
+) -> Path:
+    """PSNR against the share of pruned blocks, a line a block size and order.
+
+    Parameters
+    ----------
+    curves:
+        By name, points (share pruned, PSNR in dB) over thresholds.
+    reuse:
+        PSNR of reuse in every second step, for comparison.
+    """
+    figure, axes = _plot().subplots(figsize=(7.5, 4.2), layout="constrained")
+    colors = _plot().get_cmap("viridis")(np.linspace(0.1, 0.8, -(-len(curves) // 2)))
+    for i, (name, points) in enumerate(curves.items()):
+        share, psnr = np.array(points).T
+        style = "o-" if i % 2 == 0 else "s--"
+        axes.plot(100 * share, psnr, style, color=colors[i // 2], markersize=4, label=name)
+    axes.axhline(reuse, color="gray", linewidth=1, label="interval 2, nothing pruned")
+    axes.set_xlabel("pruned blocks, %")
+    axes.set_ylabel("PSNR against the float model, dB")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return _save(figure, path)
+
+
 def draw_curve(rows: Sequence[Row], path: Path) -> Path:
     """PSNR against average bits: a line for each difference mode, a point for other methods."""
     figure, axes = _plot().subplots(figsize=(7.5, 4.6), layout="constrained")
