@@ -20,6 +20,7 @@ class MatrixUnit(wiring.Component):
     Parameters
     ----------
     cfg, columns, k_tiles, weight_channels: as of the two.
+    mpu: class of the MPU; simulators look into it with one of their own.
 
     Members
     -------
@@ -35,8 +36,9 @@ class MatrixUnit(wiring.Component):
         columns: int | None = None,
         k_tiles: int = 64,
         weight_channels: int = 1,
+        mpu: type[MPU] = MPU,
     ) -> None:
-        self.mpu = MPU(cfg, weight_channels=weight_channels)
+        self.mpu = mpu(cfg, weight_channels=weight_channels)
         self.path = OutputPath(cfg, columns=columns, k_tiles=k_tiles)
         vectors = stream.Signature(data.ArrayLayout(16, cfg.array.rows))
         super().__init__(

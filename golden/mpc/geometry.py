@@ -65,6 +65,12 @@ class Geometry:
         return self.word_bytes // self.cfg.array.cols
 
     @property
+    def weight_channels(self) -> int:
+        """Channels whose weights the MPU takes at once: a word, or a part of it without rest."""
+        rows = self.rows_per_word
+        return min(rows & -rows, 1 << max(0, self.cfg.numeric.channel_bits - 1))
+
+    @property
     def parameters_per_word(self) -> int:
         """Output channels whose parameters a word holds."""
         return self.word_bytes // PARAMETER_BYTES

@@ -16,7 +16,7 @@ from dstar.rtl.mpc.axi import connect_master, lite_ports, master_ports
 from dstar.rtl.mpc.buffer import UnifiedBuffer
 from dstar.rtl.mpc.bus import BusShape
 from dstar.rtl.mpc.control import ENGINES, Control
-from dstar.rtl.mpc.engines.multiply import MultiplyEngine, weight_channels
+from dstar.rtl.mpc.engines.multiply import MultiplyEngine
 from dstar.rtl.mpc.engines.quantize import QuantizeEngine
 from dstar.rtl.mpc.engines.vector import VectorEngine
 from dstar.rtl.mpc.move import LoadEngine, StoreEngine
@@ -171,7 +171,7 @@ class MPC(wiring.Component):
             self.cfg,
             columns=core.columns,
             k_tiles=core.k_tiles,
-            weight_channels=weight_channels(self.cfg),
+            weight_channels=self.geometry.weight_channels,
         )
 
     def _registers(

@@ -51,8 +51,9 @@ def machine_text(dut: Dut) -> str:
 
     Ports: ``clk``, ``rst`` (core and memory), the core's ``s_axil_*`` and ``interrupt``, and the
     memory's ``reopen``, ``fault`` and ``fault_address`` (``sv/axi_memory.sv``).  With
-    ``+trace=PATH`` the engines' state is written there whenever it changes: cycle, bits of busy
-    engines, bits of stalled ones, bytes read and bytes written since, as five numbers a line.
+    ``+trace=PATH`` the state of engines and array is written there whenever it changes: cycle, bits
+    of busy engines, bits of stalled ones, :class:`~dstar.verif.mpc.observed.ArrayState`, as four
+    numbers a line.
     """
     ports = _machine_ports(dut)
     widths = {port.name.removeprefix("m_axi_"): port.width for port in dut.scalars}
@@ -82,23 +83,20 @@ def machine_text(dut: Dut) -> str:
 _TRACE = """\
   int trace;
   string trace_path;
-  longint unsigned cycle, bytes_read, bytes_written;
-  logic [$bits(busy)-1:0] busy_before, stalled_before;
+  longint unsigned cycle;
+  logic [$bits({busy, stalled, array})-1:0] state_before;
   initial begin
     trace = 0;
     if ($value$plusargs("trace=%s", trace_path)) trace = $fopen(trace_path, "w");
   end
   always_ff @(posedge clk) begin
     cycle <= cycle + 1;
-    busy_before <= busy;
-    stalled_before <= stalled;
-    bytes_read <= bytes_read + (rvalid && rready ? $bits(rdata) / 8 : 0);
-    bytes_written <= bytes_written + (wvalid && wready ? $bits(wdata) / 8 : 0);
-    if (trace != 0 && (busy != busy_before || stalled != stalled_before))
-      $fwrite(trace, "%0d %0d %0d %0d %0d\\n", cycle, busy, stalled, bytes_read, bytes_written);
+    state_before <= {busy, stalled, array};
+    if (trace != 0 && {busy, stalled, array} != state_before)
+      $fwrite(trace, "%0d %0d %0d %0d\\n", cycle, busy, stalled, array);
     if (rst) begin
-      {cycle, bytes_read, bytes_written} <= '0;
-      {busy_before, stalled_before} <= '0;
+      cycle <= '0;
+      state_before <= '0;
     end
   end
   final if (trace != 0) $fclose(trace);""".splitlines()

@@ -15,7 +15,7 @@ from dstar.golden.mpc.isa import Engine
 from dstar.rtl.matrix import MatrixUnit
 from dstar.rtl.mpc.buffer import UnifiedBuffer, write_layout
 from dstar.rtl.mpc.decode import STATUS_BITS, command_layout
-from dstar.rtl.mpc.engines.multiply import MultiplyEngine, weight_channels
+from dstar.rtl.mpc.engines.multiply import MultiplyEngine
 from dstar.rtl.mpc.engines.quantize import QuantizeEngine
 from dstar.rtl.mpc.engines.vector import VectorEngine
 from dstar.rtl.qpu.qpu import QPU
@@ -88,7 +88,7 @@ class EngineBench(wiring.Component):
             cfg,
             columns=cfg.core.columns,
             k_tiles=cfg.core.k_tiles,
-            weight_channels=weight_channels(cfg),
+            weight_channels=Geometry(cfg).weight_channels,
         )
         m.submodules.vpu = vpu = VPU(cfg)
         engines: list[Any] = [quantize, multiply, vector]

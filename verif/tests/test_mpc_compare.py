@@ -15,8 +15,9 @@ from dstar.gen.config import PRESETS, Config, load_config
 from dstar.golden.dump import DumpReader
 from dstar.golden.linear import LayerTables
 from dstar.golden.mpc.core import CoreError, GoldenCore
+from dstar.golden.mpc.layout import LayerShape
 from dstar.golden.mpc.memory import Memory
-from dstar.golden.mpc.registers import REGISTERS
+from dstar.golden.mpc.registers import ENGINES, REGISTERS
 from dstar.golden.profile import dump_tables
 from dstar.verif.compare import mpc as module
 from dstar.verif.compare.mpc import compare_core, core_simulator
@@ -25,7 +26,8 @@ from dstar.verif.compare.mpc_report import CoreReport
 from dstar.verif.compare.report import CompareError
 from dstar.verif.compare.select import Selection
 from dstar.verif.mpc.machine import Machine
-from dstar.verif.mpc.session import Ended, Program
+from dstar.verif.mpc.measure import measure
+from dstar.verif.mpc.session import Bus, Ended, Program
 from dstar.verif.tests.dump_tools import save_random
 from dstar.verif.verilate import Build
 
@@ -179,6 +181,19 @@ def test_the_core_at_tiny(dump: Path) -> None:
     cycles = report.total.cycles
     for engines in (e.busy for e in report.engines):
         assert 0 < engines["multiply"] < cycles
+
+
+def test_what_the_array_waits_for() -> None:
+    """Every cycle of a program is one state's."""
+    shapes = [LayerShape(tokens=9, inner=20, out=30), LayerShape(tokens=9, inner=30, out=20)]
+    with core_simulator(TINY) as machine:
+        measured = measure(machine, shapes, bus=Bus(latency=20, bytes_per_cycle=5.0))
+    assert len(measured.array) == len(measured.ended) == 2
+    for end, array in zip(measured.ended, measured.array, strict=True):
+        assert sum(array.values()) == end.cycles
+        assert array["compute"] == end.registers["BEATS"]
+        assert all(array[name] for name in ("begin", "end", "load", "quantize", "weights"))
+    assert {span.engine for span in measured.spans} == {name.lower() for name in ENGINES}
 
 
 @pytest.mark.full

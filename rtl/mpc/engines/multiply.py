@@ -25,12 +25,6 @@ from dstar.rtl.streams import command_layout, weights_layout
 _BYTE = 8
 
 
-def weight_channels(cfg: Config) -> int:
-    """Channels whose weights the MPU takes at once: a buffer's word, or a part without rest."""
-    rows = Geometry(cfg).rows_per_word
-    return min(rows & -rows, 1 << max(0, cfg.numeric.channel_bits - 1))
-
-
 class MultiplyEngine(wiring.Component):
     """Carries out MULTIPLY (docs/isa.md) with a :class:`~dstar.rtl.matrix.MatrixUnit`.
 
@@ -44,7 +38,7 @@ class MultiplyEngine(wiring.Component):
     buffer: ports ``weights``, ``parameters``, ``before`` (reads) and ``output`` (writes).
     encoded: stream of :func:`~dstar.rtl.mpc.engines.ports.tile_layout`, from the quantize engine.
     matrix: streams to and from the matrix unit, by its names; ``weights`` are
-        :func:`weight_channels` channels wide.
+        :attr:`~dstar.golden.mpc.geometry.Geometry.weight_channels` channels wide.
     beats: the lowest bit of the MPU's counter of compute cycles.
 
     Throughput: the MPU's, while a weight word, a word of last outputs and an output have their
@@ -58,7 +52,7 @@ class MultiplyEngine(wiring.Component):
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         vectors = stream.Signature(data.ArrayLayout(16, cfg.array.rows))
-        rows = weights_layout(cfg, channels=weight_channels(cfg))
+        rows = weights_layout(cfg, channels=Geometry(cfg).weight_channels)
         matrix = {
             "weights": Out(stream.Signature(rows)),
             "command": Out(stream.Signature(command_layout())),
@@ -89,7 +83,7 @@ class MultiplyEngine(wiring.Component):
             cfg,
             width=_BYTE * cfg.array.cols,
             per=Geometry(cfg).rows_per_word,
-            group=weight_channels(cfg),
+            group=Geometry(cfg).weight_channels,
             depth=FULL_RATE,
         )
         m.submodules.products = products = Products(cfg)
