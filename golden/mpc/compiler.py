@@ -29,8 +29,8 @@ class Semaphore(IntEnum):
     """Semaphores by use.
 
     ``X``: activations with references.  ``R``: next references.  ``W``: weights.  ``P``:
-    parameters.  ``B``: last step's outputs.  ``Y``: outputs.  ``V``: outputs, for the VPU.
-    ``G``: activated outputs.  ``M``: the mask of missing tokens.
+    parameters.  ``B``: last step's outputs.  ``Y``: outputs.  ``V``: outputs that are in memory,
+    for the VPU.  ``G``: activated outputs.  ``M``: the mask of missing tokens.
     """
 
     X_FULL = 0
@@ -44,10 +44,8 @@ class Semaphore(IntEnum):
     Y_FULL = 8
     Y_FREE = 9
     V_FULL = 10
-    V_FREE = 11
-    G_FULL = 12
-    G_FREE = 13
-    M_FULL = 14
+    G_FULL = 11
+    M_FULL = 12
 
 
 @dataclass
@@ -68,13 +66,13 @@ class _Emitter:
         self.x = Ring(0, channels, plan.inputs)
         self.reference = Ring(self.x.end, channels, plan.inputs)
         self.y = Ring(self.reference.end, cols, plan.outputs)
-        self.activated = Ring(self.y.end, cols, plan.outputs if self.gelu is not None else 0)
-        self.weights = Ring(self.activated.end, plan.weight_words, plan.weights)
+        self.weights = Ring(self.y.end, plan.weight_words, plan.weights)
         count = min(2, plan.groups)
         top = plan.tiling.geometry.words - count * plan.parameter_words
         self.parameters = Ring(top, plan.parameter_words, count)
         self.mask = top - 1
         self.group_parameters = 0
+        self.activated: list[tuple[int, int]] = []
 
     def add(
         self,
@@ -185,7 +183,7 @@ class _Emitter:
             self.add(Opcode.MULTIPLY, operands, wait=wait)
             return
         y, again = self.y.take()
-        free = [s.Y_FREE, s.V_FREE if self.gelu is not None else None] if again else []
+        free = [s.Y_FREE] if again else []
         place = visit.token_tile * tiling.columns + column * cols
         if self.keyframe:
             wait += free
@@ -199,21 +197,37 @@ class _Emitter:
             "output": y,
         }
         self.add(Opcode.MULTIPLY, operands, wait=wait,
-                 signal=[s.Y_FULL, s.V_FULL if self.gelu is not None else None,
-                         s.P_FREE if ends else None])  # fmt: skip
-        self.move(Opcode.STORE, self.places.y, place, y, cols, wait=[s.Y_FULL], signal=[s.Y_FREE])
-        if self.gelu is not None and self.places.gelu is not None:
-            g, again = self.activated.take()
-            run = {"count": cols, "input": y, "outer": 1, "output": g, "emit": 1}
-            function = {"op": self.gelu, "a": Source.INPUT}
-            if plan.masked and visit.token_tile == tiling.token_tiles - 1:
-                self.add(Opcode.OPERATE, function)
-                function = {"op": Op.MULTIPLY, "a": Source.R0, "b": _MASK}
-            self.add(Opcode.VECTOR, {**function, **run},
-                     wait=[s.V_FULL, s.G_FREE if again else None],
-                     signal=[s.V_FREE, s.G_FULL])  # fmt: skip
-            self.move(Opcode.STORE, self.places.gelu, place, g, cols,
-                      wait=[s.G_FULL], signal=[s.G_FREE])  # fmt: skip
+                 signal=[s.Y_FULL, s.P_FREE if ends else None])  # fmt: skip
+        stored = s.Y_FREE if self.gelu is None else s.V_FULL
+        self.move(Opcode.STORE, self.places.y, place, y, cols, wait=[s.Y_FULL], signal=[stored])
+        if self.gelu is not None:
+            self.activate(visit.token_tile, y, place)
+
+    def activate(self, token_tile: int, y: int, place: int) -> None:
+        """Outputs that are in memory through the VPU, where they are.
+
+        They leave behind the next outputs, for which the store engine must not wait, if those have
+        another place.
+        """
+        assert self.gelu is not None
+        plan, s = self.plan, Semaphore
+        cols = plan.tiling.geometry.cfg.array.cols
+        function: dict[str, int] = {"op": self.gelu, "a": Source.INPUT}
+        if plan.masked and token_tile == plan.tiling.token_tiles - 1:
+            self.add(Opcode.OPERATE, function)
+            function = {"op": Op.MULTIPLY, "a": Source.R0, "b": _MASK}
+        run = {"count": cols, "input": y, "outer": 1, "output": y, "emit": 1}
+        self.add(Opcode.VECTOR, {**function, **run}, wait=[s.V_FULL], signal=[s.G_FULL])
+        self.activated.append((y, place))
+        self.store_activated(0 if plan.outputs == 1 else 1)
+
+    def store_activated(self, keep: int = 0) -> None:
+        """Store activated outputs, all but the newest ``keep``."""
+        cols = self.plan.tiling.geometry.cfg.array.cols
+        while len(self.activated) > keep and self.places.gelu is not None:
+            y, place = self.activated.pop(0)
+            self.move(Opcode.STORE, self.places.gelu, place, y, cols,
+                      wait=[Semaphore.G_FULL], signal=[Semaphore.Y_FREE])  # fmt: skip
 
     def load_mask(self) -> None:
         """Ones for the tokens of the last tile, zeros for those it lacks, into a VPU register."""
@@ -283,6 +297,7 @@ def compile_linear(
             emit.multiply(visit, index, use, ends=ends and is_last)
             if index + 1 == middle and n + 1 < len(order):
                 emit.quantize(order[n + 1])
+    emit.store_activated()
     emit.add(Opcode.SYNC, {})
     for instruction in emit.program:
         instruction.check(cfg)

@@ -19,8 +19,8 @@ class Plan:
     For every group of ``group`` column tiles, for every ``tokens`` token tiles, for every k tile:
     each token tile is quantized and multiplied by the group's column tiles.  ``inputs``,
     ``outputs``: tiles of x and x̂, and of y, that the buffer holds; ``weights``: weight tiles.
-    ``gelu``: activated outputs pass through the buffer too, as many as ``outputs``; where the last
-    token tile lacks tokens, a mask of them has a word there, so that they stay zero.
+    ``gelu``: the VPU works on outputs where they are, before their place is free; where the last
+    token tile lacks tokens, a mask of them has a word in the buffer, so that they stay zero.
     """
 
     tiling: Tiling
@@ -107,11 +107,11 @@ class Plan:
     def array_cycles(self) -> int:
         """Cycles that quantizing and multiplying take at least, one tile after the other.
 
-        A product takes as long as its weights take to load (a row a cycle) or its columns to
-        drain; fewer where the weights stay, which no order of this plan's does.
+        A product takes as long as its weights take to enter the MPU or its columns to drain.
         """
-        array = self.tiling.geometry.cfg.array
-        return sum(max(size, array.cols) for size in self.tiling.k_sizes) * (
+        geometry = self.tiling.geometry
+        cols, rows = geometry.cfg.array.cols, geometry.weight_channels
+        return sum(max(-(-size // rows), cols) for size in self.tiling.k_sizes) * (
             self.products // len(self.tiling.k_sizes)
         )
 
@@ -126,7 +126,7 @@ def _fixed_words(plan: Plan) -> int:
     """Words of all but the weights."""
     tiling, cols = plan.tiling, plan.tiling.geometry.cfg.array.cols
     inputs = 2 * plan.inputs * max(tiling.k_sizes)
-    outputs = plan.outputs * cols * (2 if plan.gelu else 1)
+    outputs = plan.outputs * cols
     return inputs + outputs + min(2, plan.groups) * plan.parameter_words + plan.masked
 
 
@@ -141,7 +141,8 @@ def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Pl
         # The smallest group of each number of groups.
         columns = tiling.column_tiles
         groups = {-(-columns // n) for n in range(1, columns + 1)}
-        for outputs in (2, 1):
+        # While the VPU has one, the next is computed and the one before leaves.
+        for outputs in (3, 2, 1) if gelu else (2, 1):
             for group in sorted(size for size in groups if size <= limit):
                 most = min(limit // group if many else tiling.token_tiles, tiling.token_tiles)
                 for tokens, inputs in product(sorted({1, min(2, most), most}), (2, 1)):
@@ -156,7 +157,7 @@ def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Pl
 
 
 def _kind(plan: Plan) -> tuple[int, int]:
-    """What is preferred over any cost: large k tiles, then two places for outputs."""
+    """What is preferred over any cost: large k tiles, then places for outputs."""
     return plan.tiling.channels, plan.outputs
 
 
