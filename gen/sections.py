@@ -155,8 +155,8 @@ class CoreConfig:
     k_tiles: int = 64
 
     def __post_init__(self) -> None:
-        ok = self.axi_data_bits in (64, 128, 256, 512)
-        _check(ok, "core.axi_data_bits", "64, 128, 256 or 512", self.axi_data_bits)
+        ok = self.axi_data_bits in (64, 128, 256, 512, 1024)
+        _check(ok, "core.axi_data_bits", "64, 128, 256, 512 or 1024", self.axi_data_bits)
         _check_int("core.address_bits", self.address_bits, 16, 40)
         _check_int("core.outstanding", self.outstanding, 1, 16)
         _check_int("core.banks", self.banks, 1, 64)
