@@ -200,12 +200,13 @@ def test_what_the_array_waits_for() -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "layers", "steps"),
     [
-        ("edge", (), "blocks.0.*", range(4)),
         ("paper", (), "blocks.0.*", range(4)),
+        *(("edge", (), f"blocks.{block}.*", range(4)) for block in range(4)),
+        *(("tiny", (), f"blocks.{block}.*", range(2)) for block in range(4)),
         ("tiny", ("rows=8", "cols=2", "cluster=1", "k_tile=24"), "blocks.0.adaln", range(2)),
     ],
 )
-def test_the_shipped_model(
+def test_linear_layers_and_chains_of_the_shipped_model(
     preset: str, overrides: tuple[str, ...], layers: str, steps: range, tmp_path: Path
 ) -> None:
     from dstar.golden.capture import capture_builtin
@@ -215,5 +216,7 @@ def test_the_shipped_model(
     cfg = load_config(preset=preset, overrides=overrides)
     with core_simulator(cfg) as machine, DumpReader(path) as reader:
         tables = dump_tables(reader, reader.match(layers), cfg)
-        report = compare_core(reader, machine, tables=tables, layers=layers, steps=steps)
+        report = compare_core(reader, machine, tables=tables, layers=layers, steps=steps, jobs=1)
     assert report.bit_exact
+    if overrides == ():
+        assert len(report.names) == 6
