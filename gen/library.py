@@ -11,7 +11,16 @@ from unittest import mock
 
 from amaranth.back import rtlil
 from amaranth.back.verilog import _convert_rtlil_text
-from amaranth.hdl import ClockDomain, ClockSignal, Elaboratable, Instance, ResetSignal, Value
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Elaboratable,
+    Instance,
+    ResetSignal,
+    Value,
+    _ir,
+    _nir,
+)
 from amaranth.lib import wiring
 
 from dstar.gen.config import Config
@@ -26,6 +35,18 @@ def _no_contents(*_: Any) -> None:
     """In place of Amaranth's writer of a memory's contents, bit by bit, zeros if none are given."""
 
 
+def _no_fields(emitter: Any) -> None:
+    """In place of Amaranth's wires for every field and element of a signal, which nothing reads."""
+    for signal, fragment in emitter.design.signal_lca.items():
+        value, signed = emitter.emit_rhs(emitter.fragment_module_idx[fragment], signal)
+        emitter.netlist.signal_fields[signal] = {(): _nir.SignalField(value, signed=signed)}
+
+
+def _trusted(cls: Any, nets: Any = ()) -> Any:
+    """In place of the constructor of Amaranth's values, which asserts the type of every bit."""
+    return tuple.__new__(cls, (nets,) if isinstance(nets, _nir.Net) else nets)
+
+
 def flat_ports(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, Value]]:
     """Name, direction and value of every port as it appears in Verilog."""
     for path, member, value in component.signature.flatten(component):
@@ -33,12 +54,20 @@ def flat_ports(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, 
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage collection: a netlist lives as a whole until it is written, and is large."""
+def _quick() -> Iterator[None]:
+    """Amaranth without what takes long and is not used.
+
+    No garbage collection: a netlist lives as a whole until it is written, and is large.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with (
+            mock.patch.object(rtlil.ModuleEmitter, "emit_memory", _no_contents),
+            mock.patch.object(_ir.NetlistEmitter, "emit_signal_fields", _no_fields),
+            mock.patch.object(_nir.Value, "__new__", _trusted),
+        ):
+            yield
     finally:
         if enabled:
             gc.enable()
@@ -76,7 +105,7 @@ class VerilogLibrary:
     def emit(self, name: str, component: wiring.Component) -> str:
         """Verilog of ``component`` under ``name`` and of every module below it."""
         low = self.cfg.clock.reset == "async_low"
-        with _uncollected(), mock.patch.object(rtlil.ModuleEmitter, "emit_memory", _no_contents):
+        with _quick():
             self._texts[name] = self._convert(f"{name}_core" if low else name, component)
         # One run of Yosys for all modules: its start takes longer than the work.
         text: str = _convert_rtlil_text("\n".join(self._texts.values()), strip_internal_attrs=True)

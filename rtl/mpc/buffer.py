@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from dstar.rtl.hierarchy import Shared, shared
 from dstar.rtl.mpc.arbiter import RoundRobin
+from dstar.rtl.mpc.crossbar import choose, crossbars
 
 #: Width of a client's conflict counter, which stays at its largest value.
 COUNTER_BITS = 32
@@ -88,7 +89,7 @@ class BufferTurn(Shared):
     Members
     -------
     requests: a bit for each client that wants this bank, readers first.
-    rows: of each client's word.  write_data: of each writer.
+    rows: of each client's word.  write_data: the word of the writer that is granted.
     grant: whose access is taken in this cycle; one-hot, or none.
     data: the word read, from the next cycle until the next read.
     """
@@ -101,7 +102,7 @@ class BufferTurn(Shared):
             {
                 "requests": In(clients),
                 "rows": In(data.ArrayLayout(depth.bit_length() - 1, clients)),
-                "write_data": In(data.ArrayLayout(width, writers)),
+                "write_data": In(width),
                 "grant": Out(clients),
                 "data": Out(width),
             }
@@ -113,55 +114,21 @@ class BufferTurn(Shared):
         return f"buffer_turn_{self.width}x{self.depth}_{self.readers}r{self.writers}w"
 
     def elaborate(self, platform: Any) -> Module:
-        """Arbiter, selection by its one-hot grants, memory."""
+        """Arbiter, selection of a row by its one-hot grants, memory."""
         m = Module()
         turn = RoundRobin(count=self.readers + self.writers)
         bank = BufferBank(width=self.width, depth=self.depth)
         m.submodules.turn, m.submodules.bank = shared(platform, turn), shared(platform, bank)
-        writes = turn.grant[self.readers :]
         m.d.comb += [
             turn.requests.eq(self.requests),
             self.grant.eq(turn.grant),
             bank.enable.eq(self.requests.any()),
-            bank.write.eq(writes.any()),
-            bank.address.eq(_select(turn.grant, self.rows)),
-            bank.write_data.eq(_select(writes, self.write_data)),
+            bank.write.eq(turn.grant[self.readers :].any()),
+            bank.address.eq(choose(turn.grant, self.rows)),
+            bank.write_data.eq(self.write_data),
             self.data.eq(bank.data),
         ]
         return m
-
-
-class WordSelect(Shared):
-    """The word of the bank that served a reader: ``source`` is one-hot, or zero for no word."""
-
-    def __init__(self, *, width: int, banks: int) -> None:
-        self.width, self.banks = width, banks
-        super().__init__(
-            {
-                "source": In(banks),
-                "words": In(data.ArrayLayout(width, banks)),
-                "word": Out(width),
-            }
-        )
-
-    @property
-    def module_name(self) -> str:
-        """Verilog module name."""
-        return f"word_select_{self.width}x{self.banks}"
-
-    def elaborate(self, platform: Any) -> Module:
-        """An OR of ANDs."""
-        m = Module()
-        m.d.comb += self.word.eq(_select(self.source, self.words))
-        return m
-
-
-def _select(one_hot: Any, values: Any) -> Any:
-    """The value whose bit is set, else 0."""
-    result: Any = 0
-    for number in range(len(one_hot)):
-        result = result | Mux(one_hot[number], values[number], 0)
-    return result
 
 
 class UnifiedBuffer(wiring.Component):
@@ -233,7 +200,7 @@ class UnifiedBuffer(wiring.Component):
             outside[i].eq(address >= self.banks * self.bank_words)
             for i, address in enumerate(addresses)
         ]
-        grants, words = [], []
+        turns = []
         for number in range(self.banks):
             turn = BufferTurn(
                 width=self.width,
@@ -249,10 +216,18 @@ class UnifiedBuffer(wiring.Component):
             m.d.comb += [
                 turn.requests.eq(Cat(*wanted)),
                 turn.rows.eq(Cat(*(address[:row_bits] for address in addresses))),
-                turn.write_data.eq(Cat(*(writer.payload.data for writer in writers))),
             ]
-            grants.append(turn.grant)
-            words.append(turn.data)
+            turns.append(turn)
+        grants = [turn.grant for turn in turns]
+        written = crossbars(
+            m,
+            platform,
+            "write",
+            [grant[len(readers) :] for grant in grants],
+            [writer.payload.data for writer in writers],
+            self.width,
+        )
+        m.d.comb += [turn.write_data.eq(word) for turn, word in zip(turns, written, strict=True)]
 
         faults = Signal(len(requests))
         for i, request in enumerate(requests):
@@ -269,17 +244,14 @@ class UnifiedBuffer(wiring.Component):
                 m.d.sync += count.eq(count + 1)
         m.d.sync += self.fault.eq(faults)
 
+        sources = []
         for i, port in enumerate(readers):
             source = Signal(self.banks, name=f"source_{i}", reset_less=True)
             m.d.sync += [
                 source.eq(Cat(grant[i] for grant in grants)),
                 port.valid.eq(port.address.valid & port.address.ready),
             ]
-            select = WordSelect(width=self.width, banks=self.banks)
-            m.submodules[f"select_{i}"] = shared(platform, select)
-            m.d.comb += [
-                select.source.eq(source),
-                select.words.eq(Cat(*words)),
-                port.data.eq(select.word),
-            ]
+            sources.append(source)
+        words = crossbars(m, platform, "read", sources, [turn.data for turn in turns], self.width)
+        m.d.comb += [port.data.eq(word) for port, word in zip(readers, words, strict=True)]
         return m
