@@ -127,12 +127,14 @@ class AnyOrder:
     def held(self) -> int:
         """Bytes that need not be moved in a stretch, for what the core holds at its ends.
 
-        A byte of the buffer counts twice, for an operand at the start and an output at the end.
+        A byte of the buffer counts twice, for an operand at the start and an output at the end.  At
+        most two tiles of activations are in the QPU and two in the MPU, with two of weights; three
+        of sums are in the array and on their way out of it.
         """
         array, numeric, core = self.cfg.array, self.cfg.numeric, self.cfg.core
         buffer = 2 * core.words * HALF_BYTES * array.rows
-        operands = 2 * numeric.k_tile * (HALF_BYTES * array.rows + array.cols)
-        sums = array.rows * (core.columns + 2 * array.cols)
+        operands = numeric.k_tile * (4 * HALF_BYTES * array.rows + 2 * array.cols)
+        sums = array.rows * (core.columns + 3 * array.cols)
         return buffer + operands + 4 * sums
 
     @property
@@ -169,9 +171,12 @@ class AnyOrder:
 
     @property
     def blocked(self) -> float:
-        """Likewise where sums stay until they are whole, and each tile of them reads its operands.
+        """Likewise where sums stay until they are whole, and each tile of them reads its operands,
+        as the compiler has it, for layers of more than one k tile.
 
-        A tile of p tokens and q columns reads 4 p + q bytes, with the references, for p q products.
+        A tile of p tokens and q columns reads 4 p + q bytes a channel, with the references, for
+        p q products.  (Sums of a single k tile are not kept, but then outputs alone are
+        4 / k_tile bytes a product.)
         """
         return min(1.0, self.bytes_per_cycle / (self.products_per_cycle * 4 / sqrt(self.sums)))
 
