@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -54,10 +54,10 @@ class Cut(wiring.Component):
 
     Members
     -------
-    input: stream of words.  output: stream of beats of ``width`` bits.
+    input: stream of words, from a queue: a word is taken with its last beat.
+    output: stream of beats of ``width`` bits.
 
-    Latency: one cycle.  Throughput: a beat a cycle; a word may come in the cycle in which the last
-    beat of the one before leaves.
+    Latency: none.  Throughput: a beat a cycle.
     """
 
     def __init__(self, *, width: int, count: int) -> None:
@@ -68,23 +68,15 @@ class Cut(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A word's register and the place of the next beat."""
+        """The place of the next beat."""
         m = Module()
-        place = Signal(range(max(2, self.count)))
-        full = Signal()
-        word = Signal(self.width * self.count, reset_less=True)
-        leaving = Signal()
+        place, last = Signal(range(max(2, self.count))), Signal()
         m.d.comb += [
-            leaving.eq(self.output.ready & (place == self.count - 1)),
-            self.input.ready.eq(~full | leaving),
-            self.output.valid.eq(full),
-            self.output.payload.eq(word.word_select(place, self.width)),
+            last.eq(place == self.count - 1),
+            self.input.ready.eq(self.output.ready & last),
+            self.output.valid.eq(self.input.valid),
+            self.output.payload.eq(self.input.payload.word_select(place, self.width)),
         ]
-        with m.If(full & self.output.ready):
-            with m.If(leaving):
-                m.d.sync += [place.eq(0), full.eq(0)]
-            with m.Else():
-                m.d.sync += place.eq(place + 1)
-        with m.If(self.input.valid & self.input.ready):
-            m.d.sync += [word.eq(self.input.payload), full.eq(1)]
+        with m.If(self.output.valid & self.output.ready):
+            m.d.sync += place.eq(Mux(last, 0, place + 1))
         return m
