@@ -279,7 +279,13 @@ def quality(
 
 @app.command()
 def synth(
-    unit: Annotated[str, typer.Argument(help="pe, pe_tile, mpu or qpu.")],
+    unit: Annotated[
+        str,
+        typer.Argument(
+            help="pe, pe_tile, mpu, qpu, vpu, output_path, or control: what runs the core's "
+            "programs, with command queues, load and store."
+        ),
+    ],
     preset: Preset = "paper",
     config: ConfigFile = None,
     overrides: Overrides = None,

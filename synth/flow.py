@@ -153,6 +153,8 @@ def synthesize(
 
     netlist = Netlist.read(folder / "netlist.json", plan.top)
     netlist.check(cells, files)
+    # Before buffers part the nets that two ports of a memory share.
+    shapes = {name: netlist.memories(name) for name in netlist.instances()}
     buffers = netlist.buffer_wide_nets(cells, buffer)
     multiplexer = _multiplexer(cells, found)
     modules = {}
@@ -162,8 +164,7 @@ def synthesize(
         for cell, count in counts.items():
             kinds[cells[cell].sequential] += count * (cells[cell].area or 0.0)
         memories = [
-            memory_area(shape, found.sram, flip_flop, multiplexer)
-            for shape in netlist.memories(name)
+            memory_area(shape, found.sram, flip_flop, multiplexer) for shape in shapes[name]
         ]
         modules[name] = ModuleResult(
             instances=instances,

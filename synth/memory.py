@@ -29,11 +29,12 @@ def memory_area(
 ) -> MemoryArea:
     """The smallest tiling by one kind of macro with enough ports, or flip-flops.
 
-    One write and one read port in the same cycle need two addresses; further read ports are
-    further copies.  Without a macro, or where one would be larger, every bit is estimated as a
-    flip-flop with a hold multiplexer and ``depth - 1`` two-way multiplexers a read port.
+    One write and one read port in the same cycle need two addresses, unless the memory is a
+    single-port one; further read ports are further copies.  Without a macro, or where one would be
+    larger, every bit is estimated as a flip-flop with a hold multiplexer and ``depth - 1`` two-way
+    multiplexers a read port.
     """
-    needed = min(2, shape.read_ports + shape.write_ports)
+    needed = 1 if shape.single_port else min(2, shape.read_ports + shape.write_ports)
     copies = max(1, shape.read_ports)
     assert flip_flop.area is not None
     bits = shape.depth * shape.width

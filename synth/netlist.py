@@ -20,12 +20,16 @@ FANOUT_LIMIT = 12
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryShape:
-    """A memory of the design: words, bits a word, ports."""
+    """A memory of the design: words, bits a word, ports.
+
+    ``single_port``: its write and its read port have one address, so that each cycle is for one.
+    """
 
     depth: int
     width: int
     read_ports: int
     write_ports: int
+    single_port: bool = False
 
 
 def _number(value: str | int) -> int:
@@ -72,6 +76,7 @@ class Netlist:
                 width=_number(cell["parameters"]["WIDTH"]),
                 read_ports=_number(cell["parameters"]["RD_PORTS"]),
                 write_ports=_number(cell["parameters"]["WR_PORTS"]),
+                single_port=cell["connections"]["RD_ADDR"] == cell["connections"]["WR_ADDR"],
             )
             for cell in self.modules[module]["cells"].values()
             if cell["type"] == MEMORY

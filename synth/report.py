@@ -17,7 +17,7 @@ from dstar.synth.pdk import GENERIC, Found, find_pdk
 from dstar.synth.result import Result
 from dstar.synth.script import NAND2_EQUIVALENTS, Plan, generic_script
 from dstar.synth.timing import NOTE
-from dstar.synth.units import KEEP, Design, design, verilog
+from dstar.synth.units import Design, design, verilog
 from dstar.synth.usage import Usage
 
 #: Bits of an activation of the shipped model on average, for throughput per area where none are
@@ -65,8 +65,14 @@ def synth_unit(
     else:
         found = find_pdk(pdk, liberty=liberty)
         clock = clock_ps or found.pdk.clock_ps
-        keep = KEEP if hierarchical else ()
-        plan = Plan(top=wanted.top, clock_ps=clock, keep=keep, recipe=recipe)
+        keep = wanted.keep if hierarchical else ()
+        plan = Plan(
+            top=wanted.top,
+            clock_ps=clock,
+            keep=keep,
+            registers=wanted.registers,
+            recipe=recipe,
+        )
         text = verilog(wanted.top, wanted.create(cfg), cfg)
         result = synthesize(text, plan, found, work / "design", progress=progress)
         report = _describe(unit, wanted, cfg, found, plan, result)
@@ -211,7 +217,7 @@ def _generic(
     folder = work / "design"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "design.v").write_text(verilog(wanted.top, wanted.create(cfg), cfg))
-    plan = Plan(top=wanted.top, clock_ps=0, keep=KEEP)
+    plan = Plan(top=wanted.top, clock_ps=0, keep=wanted.keep, registers=wanted.registers)
     run_yosys(folder, generic_script(plan), progress)
     netlist = Netlist.read(folder / "netlist.json", wanted.top)
     cells: Counter[str] = Counter()

@@ -36,7 +36,7 @@ opt_clean
 {multiplier}alumacc
 opt -nodffe -nosdff
 memory -nomap
-opt_clean
+{memories}opt_clean
 opt -fast -full -nodffe -nosdff
 opt -undriven -fine -nodffe -nosdff
 techmap
@@ -51,12 +51,14 @@ class Plan:
     """How a design is synthesized.
 
     ``keep``: modules that stay modules (shell patterns); everything else is flattened.
+    ``registers``: memories as registers and gates, not apart.
     ``booth``: multipliers as Booth arrays.  ``recipe``: of :data:`RECIPES`.  ``clock_ps``: target.
     """
 
     top: str
     clock_ps: int
     keep: tuple[str, ...] = ()
+    registers: bool = False
     booth: bool = False
     recipe: str = "fast"
 
@@ -71,7 +73,10 @@ def _front(plan: Plan) -> str:
     keep = "".join(f"setattr -mod -set keep_hierarchy 1 {pattern}\n" for pattern in plan.keep)
     return (
         f"read_verilog design.v\nhierarchy -check -top {plan.top}\nproc\n{keep}flatten\n"
-        + _PREPARE.format(multiplier="booth\n" if plan.booth else "")
+        + _PREPARE.format(
+            multiplier="booth\n" if plan.booth else "",
+            memories="memory_map\n" if plan.registers else "",
+        )
     )
 
 

@@ -11,34 +11,9 @@ from dstar.gen.config import Config
 from dstar.gen.emit import UNITS
 from dstar.gen.library import VerilogLibrary
 from dstar.rtl.mpu.tile import PERow, PETile
+from dstar.synth.core import CONTROL_PARTS, CoreControl
 from dstar.synth.errors import SynthError
 from dstar.synth.reference import Int8Row, Int8Tile
-
-
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """A component to synthesize.
-
-    ``top``: its module.  ``divide``: parts that the reported area is an average of.
-    ``reference``: the INT8 design to compare with, and ``compared``: prefixes of the modules on
-    each side that the comparison is about (all when empty).
-    """
-
-    top: str
-    create: Callable[[Config], wiring.Component]
-    divide: Callable[[Config], int] = lambda _: 1
-    reference: Callable[[Config], wiring.Component] | None = None
-    reference_count: Callable[[Config], int] = lambda _: 1
-    compared: tuple[str, ...] = field(default=())
-
-
-def _tile(cfg: Config) -> wiring.Component:
-    return PETile(cfg, rows=cfg.array.cluster)
-
-
-def _int8_tile(cfg: Config) -> wiring.Component:
-    return Int8Tile(cfg, rows=cfg.array.cluster)
-
 
 #: Modules that occur many times: synthesized once and counted by instance.  Patterns of Yosys'
 #: selections, which know no ranges of characters.
@@ -53,6 +28,35 @@ KEEP = (
     "output_lane_*",
     "vpu_lane",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """A component to synthesize.
+
+    ``top``: its module.  ``divide``: parts that the reported area is an average of.  ``keep``:
+    modules that stay modules.  ``registers``: all its memories are short queues, no SRAM.
+    ``reference``: the INT8 design to compare with, and ``compared``: prefixes of the modules on
+    each side that the comparison is about (all when empty).
+    """
+
+    top: str
+    create: Callable[[Config], wiring.Component]
+    keep: tuple[str, ...] = KEEP
+    registers: bool = False
+    divide: Callable[[Config], int] = lambda _: 1
+    reference: Callable[[Config], wiring.Component] | None = None
+    reference_count: Callable[[Config], int] = lambda _: 1
+    compared: tuple[str, ...] = field(default=())
+
+
+def _tile(cfg: Config) -> wiring.Component:
+    return PETile(cfg, rows=cfg.array.cluster)
+
+
+def _int8_tile(cfg: Config) -> wiring.Component:
+    return Int8Tile(cfg, rows=cfg.array.cluster)
+
 
 _SPECIAL = {
     "pe": Design(
@@ -74,6 +78,7 @@ _SPECIAL = {
         reference_count=lambda cfg: cfg.array.block_rows * cfg.array.block_cols,
         compared=("pe_tile_",),
     ),
+    "control": Design(top="control", create=CoreControl, keep=CONTROL_PARTS, registers=True),
 }
 
 

@@ -44,6 +44,26 @@ def test_wide_nets_get_trees_of_buffers(tmp_path: Path) -> None:
     assert netlist.depth("t", kinds) == 1
 
 
+def _memory(*, read: list[int], write: list[int]) -> dict[str, Any]:
+    """A memory cell of 8 words of 4 bits."""
+    sizes = {"SIZE": "0" * 28 + "1000", "WIDTH": 4, "RD_PORTS": 1, "WR_PORTS": 1}
+    return {
+        "type": MEMORY,
+        "connections": {"RD_ADDR": read, "WR_ADDR": write},
+        "parameters": sizes,
+    }
+
+
+@pytest.mark.parametrize(("write", "single"), [([2, 3, 4], True), ([2, 3, 5], False)])
+def test_ports_with_one_address_are_one_port(write: list[int], single: bool) -> None:
+    cells = {"m": _memory(read=[2, 3, 4], write=write)}
+    (shape,) = Netlist({"t": {"cells": cells, "ports": {}, "attributes": {}}}, "t").memories("t")
+    assert shape.single_port is single
+    area = Cell("x", area=1, kind="memory", address_width=3, word_width=4, addresses={"0"})
+    flop = Cell("DFF", area=20.0, kind="ff")
+    assert memory_area(shape, {"x": area}, flop, 10).macro is single
+
+
 def test_instances_multiply_down_the_hierarchy() -> None:
     """Two rows of three blocks are six."""
 
@@ -52,8 +72,7 @@ def test_instances_multiply_down_the_hierarchy() -> None:
             f"u{i}": {"type": t, "connections": {}} for i, t in enumerate(types)
         }
         if memory:
-            sizes = {"SIZE": "0" * 28 + "1000", "WIDTH": 4, "RD_PORTS": 1, "WR_PORTS": 1}
-            cells["m"] = {"type": MEMORY, "connections": {}, "parameters": sizes}
+            cells["m"] = _memory(read=[2, 3, 4], write=[5, 6, 7])
         return {"cells": cells, "ports": {}, "attributes": {}}
 
     modules = {

@@ -1,0 +1,76 @@
+"""The core's control as a unit of synthesis: the core's own modules, its queues as registers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dstar.gen.config import load_config
+from dstar.golden.mpc.isa import Engine
+from dstar.rtl.mpc.buffer import BufferBank
+from dstar.rtl.mpc.mpc import MPC
+from dstar.rtl.mpc.slot import entry_layout
+from dstar.synth.core import CONTROL_PARTS, CoreControl
+from dstar.synth.flow import synthesize
+from dstar.synth.netlist import Netlist
+from dstar.synth.pdk import CUSTOM, find_pdk
+from dstar.synth.report import synth_unit
+from dstar.synth.script import Plan
+from dstar.synth.units import verilog
+from dstar.verif.tests.synth_tools import toy
+
+pytest.importorskip("pyosys")
+
+#: As few queued bits as it takes.
+SMALL = ("core.queue=2", "core.semaphores=2", "core.outstanding=1")
+
+
+#: A name in Verilog, or a constant whose digits a letter begins.
+_NAME = re.compile(r"\\\S+|[A-Za-z_][\w$]*")
+
+
+def _modules(text: str, top: str) -> dict[str, Counter[str]]:
+    """What the modules below ``top`` store and when, by their names there; all names alike."""
+    found = re.findall(rf"^module \\{top}\.(\S+) ?\((.*?)^endmodule", text, re.M | re.S)
+    stored = re.compile(r"^ *(?:always @\(posedge|reg .*\] \S+ \[|.* <= ).*", re.M)
+    return {name: Counter(_NAME.sub("x", "\n".join(stored.findall(body))).splitlines())
+            for name, body in found}  # fmt: skip
+
+
+def test_it_is_what_the_core_has() -> None:
+    """Every module below it has the registers and queues of the core's."""
+    cfg = load_config(preset="tiny")
+    ours = _modules(verilog("control", CoreControl(cfg), cfg), "control")
+    core = _modules(verilog("mpc", MPC(cfg), cfg), "mpc")
+    assert {"control", "registers", "load", "store", "reads", "control.fetch"} <= ours.keys()
+    assert sum(body.total() for body in ours.values()) > 200
+    for name, body in ours.items():
+        assert body == core[name], name
+
+
+def test_parts_and_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part is a module; queues are flip-flops, and nothing is a memory."""
+    monkeypatch.setattr("dstar.rtl.mpc.control.AHEAD", 4)
+    cfg = load_config(preset="tiny", overrides=SMALL)
+    report = synth_unit("control", cfg, pdk=CUSTOM, liberty=toy(tmp_path), folder=tmp_path)
+    assert report["memories"] == []
+    assert report["memory_area_um2"] == 0
+    names = {name.rpartition(".")[2] for name in report["modules"]}
+    assert names == {"control", *(part.removeprefix("*.") for part in CONTROL_PARTS)}
+    for engine in Engine:
+        if engine != Engine.CONTROL:
+            slot = report["modules"][f"control.control.{engine.name.lower()}"]
+            assert slot["sequential_area_um2"] / 20 > 2 * entry_layout(cfg, engine).size
+    assert report["area_um2"] == sum(module["area_um2"] for module in report["modules"].values())
+
+
+def test_a_bank_of_the_buffer_has_one_port(tmp_path: Path) -> None:
+    cfg = load_config(preset="tiny")
+    text = verilog("t", BufferBank(width=4, depth=8), cfg)
+    found = find_pdk(CUSTOM, liberty=toy(tmp_path))
+    synthesize(text, Plan(top="t", clock_ps=1000), found, tmp_path / "bank")
+    (shape,) = Netlist.read(tmp_path / "bank" / "netlist.json", "t").memories("t")
+    assert shape.single_port
