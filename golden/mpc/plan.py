@@ -11,6 +11,9 @@ from dstar.gen.config import Config
 from .geometry import Geometry
 from .layout import CompileError, LayerShape, Tiling
 
+#: Cycles of the memory that a plan is made for, from an address to its word.
+_LATENCY = 40
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -116,10 +119,25 @@ class Plan:
         )
 
     @property
-    def cost(self) -> int:
-        """What the planner makes small: cycles of the memory at full width and of the array."""
+    def output_cycles(self) -> int:
+        """Cycles that outputs wait for a place in the buffer, about.
+
+        A place is taken while last step's outputs come, columns are computed and leave the array,
+        and the new ones go.
+        """
         geometry = self.tiling.geometry
-        return max(self.words_read, self.words_written) * geometry.beats + self.array_cycles
+        cols, memory = geometry.cfg.array.cols, self.words_read * geometry.beats
+        taken = 2 * cols * (geometry.beats + 1) + 2 * _LATENCY
+        work = max(cols, memory // self.products)
+        outputs = self.tiling.token_tiles * self.tiling.column_tiles
+        return outputs * max(0, taken // self.outputs - work)
+
+    @property
+    def cost(self) -> int:
+        """What the planner makes small: cycles of the memory at full width and of the array, and
+        those in which both wait."""
+        memory = max(self.words_read, self.words_written) * self.tiling.geometry.beats
+        return memory + self.array_cycles + self.output_cycles
 
 
 def _fixed_words(plan: Plan) -> int:
@@ -141,8 +159,7 @@ def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Pl
         # The smallest group of each number of groups.
         columns = tiling.column_tiles
         groups = {-(-columns // n) for n in range(1, columns + 1)}
-        # While the VPU has one, the next is computed and the one before leaves.
-        for outputs in (3, 2, 1) if gelu else (2, 1):
+        for outputs in (3, 4, 6, 2, 1) if gelu else (2, 3, 4, 6, 1):
             for group in sorted(size for size in groups if size <= limit):
                 most = min(limit // group if many else tiling.token_tiles, tiling.token_tiles)
                 for tokens, inputs in product(sorted({1, min(2, most), most}), (2, 1)):
@@ -157,8 +174,9 @@ def _candidates(cfg: Config, shape: LayerShape, gelu: bool) -> Iterator[tuple[Pl
 
 
 def _kind(plan: Plan) -> tuple[int, int]:
-    """What is preferred over any cost: large k tiles, then places for outputs."""
-    return plan.tiling.channels, plan.outputs
+    """What is preferred over any cost: large k tiles, then two places for outputs; with a GELU
+    three, so that while the VPU has one the next is computed and the one before leaves."""
+    return plan.tiling.channels, min(plan.outputs, 3 if plan.gelu else 2)
 
 
 def plan_layer(cfg: Config, shape: LayerShape, *, gelu: bool = False) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +218,21 @@ def test_refusals() -> None:
         compile_linear(
             image.plan, image.places, keyframe=True, table=BinTable.uniform(4), gelu=Op.GELU
         )
+
+
+def test_places_for_outputs() -> None:
+    """As many as keep the array at work: more where it need not wait for the memory."""
+    shape = LayerShape(tokens=256, inner=512, out=512)
+    small, gelu = (
+        plan_layer(PRESETS["paper"], shape),
+        plan_layer(PRESETS["paper"], shape, gelu=True),
+    )
+    wide = {"core.columns": 2048, "core.bank_words": 128, "core.axi_data_bits": 1024}
+    fast = plan_layer(PRESETS["paper"].replace(wide), shape)
+    assert (small.outputs, gelu.outputs, fast.outputs) == (3, 3, 6)
+    # Taken for 2 x 64 cycles of memory, 2 x 64 of columns, and 80 of latency; 64 in any case.
+    assert fast.output_cycles == 0
+    assert replace(fast, outputs=2).output_cycles == 32 * (336 // 2 - 64)
 
 
 def test_bounds() -> None:
