@@ -44,7 +44,7 @@ def main() -> None:
     psnr = [r.psnr_db.mean for r in good]
     bits = [r.average_bits.mean for r in good]
     print(f"{'previous':24} {'bits':>5} {'PSNR dB':>8} {'reconstructed':>14} {'more':>6}")
-    for row in plain:
+    for row in sorted(plain, key=lambda r: r.average_bits.mean):
         own, at = row.average_bits.mean, row.psnr_db.mean
         text = f"{row.method:24} {own:5.2f} {at:8.1f}"
         if psnr[0] <= at <= psnr[-1]:

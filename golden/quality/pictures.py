@@ -160,6 +160,7 @@ def draw_curve(rows: Sequence[Row], path: Path) -> Path:
         x, y = row.average_bits.mean, row.psnr_db.mean
         axes.plot(x, y, "k.", markersize=5)
         axes.annotate(row.method, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+    axes.margins(x=0.08)
     axes.set_xlabel("average bits of an activation value")
     axes.set_ylabel("PSNR against the float model, dB")
     axes.grid(alpha=0.3)

@@ -20,7 +20,7 @@ from .runner import FLOAT, Run
 from .sets import EVALUATION_CLASSES
 
 #: Columns of the printed table: a narrower output would lose digits.
-WIDTH = 104
+WIDTH = 120
 
 
 @dataclass(frozen=True, kw_only=True)
