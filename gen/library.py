@@ -31,8 +31,8 @@ _REGISTER_INIT = re.compile(r"^(  reg (?:\[\d+:0\] )?\S+ ?) = \d+'[hbd][0-9a-f]+
 _INIT_ATTRIBUTE = re.compile(r"^  \(\* init = .* \*\)\n", re.MULTILINE)
 
 
-def _no_contents(*_: Any) -> None:
-    """In place of Amaranth's writer of a memory's contents, bit by bit, zeros if none are given."""
+def _nothing(*_: Any) -> None:
+    """In place of a step that is left out."""
 
 
 def _no_fields(emitter: Any) -> None:
@@ -57,13 +57,16 @@ def flat_ports(component: wiring.Component) -> Iterator[tuple[str, wiring.Flow, 
 def _quick() -> Iterator[None]:
     """Amaranth without what takes long and is not used.
 
-    No garbage collection: a netlist lives as a whole until it is written, and is large.
+    A memory's contents, bit by bit, zeros if none are given; a search for combinational loops,
+    which does not see through instances, while the tests let Verilator look at whole units;
+    garbage collection: a netlist lives as a whole until it is written, and is large.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
         with (
-            mock.patch.object(rtlil.ModuleEmitter, "emit_memory", _no_contents),
+            mock.patch.object(rtlil.ModuleEmitter, "emit_memory", _nothing),
+            mock.patch.object(_nir.Netlist, "check_comb_cycles", _nothing),
             mock.patch.object(_ir.NetlistEmitter, "emit_signal_fields", _no_fields),
             mock.patch.object(_nir.Value, "__new__", _trusted),
         ):

@@ -9,12 +9,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 import dstar.gen
 from dstar.gen.config import ConfigError, load_config
 from dstar.gen.emit import UNITS, emit
+from dstar.gen.library import VerilogLibrary
 from dstar.verif.cache import cache_folder
 from dstar.verif.verilate import usable_verilator
 
@@ -55,6 +60,39 @@ def test_verilator_lints_it(
     waivers = Path(dstar.gen.__path__[0]) / "lint.vlt"
     command = [verilator.executable, "--lint-only", "-Wall", "--top-module", unit]
     assert "%" not in run(*command, waivers, verilog, env=verilator.environment)
+
+
+class _Loop(wiring.Component):
+    """A sum that needs itself."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(4), "b": Out(4)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Through an operator, and back."""
+        m = Module()
+        m.d.comb += self.b.eq((self.b + self.a) ^ self.a)
+        return m
+
+
+def test_lint_finds_loops(tmp_path: Path) -> None:
+    """Which Amaranth's own search, left out, would find in one module only."""
+    (tmp_path / "loop.v").write_text(VerilogLibrary(load_config()).emit("loop", _Loop()))
+    verilator = usable_verilator(cache_folder())
+    result = subprocess.run(
+        [verilator.executable, "--lint-only", "-Wall", tmp_path / "loop.v"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **verilator.environment},
+        check=False,
+    )
+    assert "Circular combinational logic" in result.stderr
+
+
+def test_fields_have_no_wires_of_their_own(tmp_path: Path) -> None:
+    text = generate("mpu", "tiny", (), tmp_path).read_text()
+    assert "weights__payload" in text
+    assert "weights__payload." not in text
 
 
 @pytest.mark.parametrize("unit", UNITS)
