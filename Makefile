@@ -69,7 +69,7 @@ quality: $(VENV)/.dev
 # Every table and picture of docs/area.md (half an hour of processor time; needs open libraries).
 # What was measured and has not changed since is kept: an interrupted run goes on where it was.
 synth: $(VENV)/.dev
-	@set -e; for name in table floor sweep reference variants fpga pictures; do \
+	@set -e; for name in table control floor sweep reference variants fpga pictures; do \
 	    echo "== bench/synth_$$name.py"; $(BIN)/python bench/synth_$$name.py; done
 
 # The tiny MPU through place and route on an ECP5.
