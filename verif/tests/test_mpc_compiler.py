@@ -104,11 +104,23 @@ def test_ragged_layers_of_larger_cores(preset: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("gelu", [Op.GELU, Op.GELU_TANH])
-def test_chain_with_gelu(gelu: Op, ordered: bool, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("gelu", "overrides", "outputs"),
+    [
+        (Op.GELU, (), 6),
+        (Op.GELU_TANH, (), 6),
+        (Op.GELU, ("banks=4",), 2),
+        (Op.GELU, ("banks=2", "bank_words=8"), 1),
+    ],
+)
+def test_chain_with_gelu(
+    gelu: Op, overrides: tuple[str, ...], outputs: int, ordered: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    layers = [random_layer(rng, TINY, 18, 35), random_layer(rng, TINY, 35, 18)]
-    bench = LayersOnCore(TINY, layers, 7, order=None if ordered else rng, gelu=gelu)
+    cfg = load_config(preset="tiny", overrides=overrides)
+    layers = [random_layer(rng, cfg, 18, 35), random_layer(rng, cfg, 35, 18)]
+    bench = LayersOnCore(cfg, layers, 7, order=None if ordered else rng, gelu=gelu)
+    assert bench.images[0].plan.outputs == outputs
     check_steps(bench, drift(rng, (7, 18), 3))
 
 
