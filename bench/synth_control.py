@@ -1,6 +1,6 @@
-"""Area of what runs programs, beside the MPU's: a table of ``docs/area.md``.
+"""Area of what runs programs, and of the engines, beside the MPU's: tables of ``docs/area.md``.
 
-``control`` is the core without units, their engines and the buffer.  Its queues are registers and
+``control`` is the core without units, their engines and the buffer.  All queues are registers and
 gates here, not memories apart.
 """
 
@@ -29,6 +29,9 @@ PARTS = {
     r"control": "state, errors, resets",
 }
 
+#: Engines that feed the units: on the first library.
+ENGINES = ("quantize_engine", "multiply_engine", "vector_engine")
+
 
 def parts(report: dict[str, Any]) -> Counter[str]:
     """Area of each part in µm²."""
@@ -44,7 +47,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="paper")
     parser.add_argument("--pdks", nargs="+", default=["sky130hd", "ihp-sg13g2", "asap7"])
-    parser.add_argument("--print", action="store_true", help="leave the document as it is")
     arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     cfg = load_config(preset=arguments.preset)
@@ -61,11 +63,22 @@ def main() -> None:
     for part in [*dict.fromkeys(PARTS.values()), "**all**"]:
         cells = [(f"{areas[part]:,.0f}", f"{areas[part] / mpu:.2%}") for areas, mpu in columns]
         rows.append([part, *(text for pair in cells for text in pair)])
-    table = markdown(head, rows)
-    if arguments.print:
-        console.print(table)
-    else:
-        write_block("synth_control.py", table, console)
+    write_block("synth_control.py", markdown(head, rows), console)
+
+    (pdk, *_), (_, mpu) = arguments.pdks, columns[0]
+    measured = {unit.removesuffix("_engine"): point(unit, cfg, pdk, console) for unit in ENGINES}
+    figures = {
+        name: (report["area_um2"], report["sequential_area_um2"])
+        for name, report in measured.items()
+        if report is not None
+    }
+    figures["**all**"] = tuple(map(sum, zip(*figures.values(), strict=True)))
+    rows = [
+        [name, f"{area:,.0f}", f"{registers / area:.0%}", f"{area / mpu:.2%}"]
+        for name, (area, registers) in figures.items()
+    ]
+    head = ["engine", f"{pdk}: µm²", "flip-flops", "/ MPU"]
+    write_block("synth_control.py engines", markdown(head, rows), console)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from amaranth.lib import wiring
 from dstar.gen.config import Config
 from dstar.gen.emit import UNITS
 from dstar.gen.library import VerilogLibrary
+from dstar.rtl.mpc.engines.multiply import MultiplyEngine
+from dstar.rtl.mpc.engines.quantize import QuantizeEngine
+from dstar.rtl.mpc.engines.vector import VectorEngine
 from dstar.rtl.mpu.tile import PERow, PETile
 from dstar.synth.core import CONTROL_PARTS, CoreControl
 from dstar.synth.errors import SynthError
@@ -79,6 +82,9 @@ _SPECIAL = {
         compared=("pe_tile_",),
     ),
     "control": Design(top="control", create=CoreControl, keep=CONTROL_PARTS, registers=True),
+    "quantize_engine": Design(top="quantize_engine", create=QuantizeEngine, registers=True),
+    "multiply_engine": Design(top="multiply_engine", create=MultiplyEngine, registers=True),
+    "vector_engine": Design(top="vector_engine", create=VectorEngine, registers=True),
 }
 
 

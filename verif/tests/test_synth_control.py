@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dstar.gen.config import load_config
+from dstar.golden.mpc.geometry import Geometry
 from dstar.golden.mpc.isa import Engine
 from dstar.rtl.mpc.buffer import BufferBank
 from dstar.rtl.mpc.mpc import MPC
@@ -16,7 +17,7 @@ from dstar.rtl.mpc.slot import entry_layout
 from dstar.synth.core import CONTROL_PARTS, CoreControl
 from dstar.synth.flow import synthesize
 from dstar.synth.netlist import Netlist
-from dstar.synth.pdk import CUSTOM, find_pdk
+from dstar.synth.pdk import CUSTOM, GENERIC, find_pdk
 from dstar.synth.report import synth_unit
 from dstar.synth.script import Plan
 from dstar.synth.units import verilog
@@ -65,6 +66,17 @@ def test_parts_and_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             slot = report["modules"][f"control.control.{engine.name.lower()}"]
             assert slot["sequential_area_um2"] / 20 > 2 * entry_layout(cfg, engine).size
     assert report["area_um2"] == sum(module["area_um2"] for module in report["modules"].values())
+
+
+@pytest.mark.parametrize(
+    "name", ["vector", "quantize", pytest.param("multiply", marks=pytest.mark.full)]
+)
+def test_engines_have_no_memories(name: str, tmp_path: Path) -> None:
+    """Their queues of words are registers too."""
+    cfg = load_config(preset="tiny")
+    report = synth_unit(f"{name}_engine", cfg, pdk=GENERIC, folder=tmp_path)
+    assert report["memory_bits"] == 0
+    assert report["cell_mix"]["$_DFF_P_"] > 2 * 8 * Geometry(cfg).word_bytes
 
 
 def test_a_bank_of_the_buffer_has_one_port(tmp_path: Path) -> None:
