@@ -15,7 +15,7 @@ model = load_model(load_weights())
 classes = range(8)
 want = sample(model, classes=classes, steps=28, seed=7)
 
-wrapped = apply(model, FMDQ(), SAR(interval=2, score_bits=4))
+wrapped = apply(model, FMDQ(), SAR(interval=2, score_bits="mixed"))
 got = sample(wrapped, classes=classes, steps=28, seed=7)
 
 print(wrapped.report())
