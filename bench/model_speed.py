@@ -40,6 +40,7 @@ def main() -> None:
         "FMDQ, previous": apply(load_model(weights), FMDQ(mode="previous")),
         "SAR, interval 2": apply(load_model(weights), None, SAR()),
         "FMDQ and SAR, interval 2": apply(load_model(weights), FMDQ(), SAR()),
+        "the same, mixed scores": apply(load_model(weights), FMDQ(), SAR(score_bits="mixed")),
     }
     times: dict[str, list[float]] = {name: [] for name in models}
     for repeat in range(args.repeats + 1):
