@@ -80,7 +80,7 @@ def test_liberty_memory_ports() -> None:
         (b'library (x) { time_unit : "1ns"; }', "holds no cell"),
         (b"library (x) { cell (a) { area : big; } }", "must be a number, got 'big'"),
         (b"\x1f\x8b\x08\x00broken", "corrupt gzip"),
-        (gzip.compress(b"library (x) { }" * 999)[:-9], "corrupt gzip"),
+        (gzip.compress(b"library (x) { }" * 999, mtime=0)[:-9], "corrupt gzip"),
     ],
 )
 def test_liberty_refuses(tmp_path: Path, content: bytes, message: str) -> None:
