@@ -282,8 +282,9 @@ def synth(
     unit: Annotated[
         str,
         typer.Argument(
-            help="pe, pe_tile, mpu, qpu, vpu, output_path, or control: what runs the core's "
-            "programs, with command queues, load and store."
+            help="pe, pe_tile, mpu, qpu, vpu, output_path; control (what runs the core's "
+            "programs, with command queues, load and store), quantize_engine, multiply_engine or "
+            "vector_engine."
         ),
     ],
     preset: Preset = "paper",

@@ -22,6 +22,7 @@ from dstar.rtl.mpc.engines.vector import VectorEngine
 from dstar.rtl.mpc.move import LoadEngine, StoreEngine
 from dstar.rtl.mpc.read_mux import ReadMux
 from dstar.rtl.mpc.registers import CoreRegisters
+from dstar.rtl.mpu.mpu import MPU
 from dstar.rtl.qpu.qpu import QPU
 from dstar.rtl.vpu.vpu import VPU
 
@@ -44,6 +45,9 @@ class MPC(wiring.Component):
     A soft reset and a reset after an error are those of the engines and units; buffer and
     registers keep their contents.
     """
+
+    #: Class of the MPU; simulators look into it with one of their own.
+    _mpu = MPU
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -172,6 +176,7 @@ class MPC(wiring.Component):
             columns=core.columns,
             k_tiles=core.k_tiles,
             weight_channels=self.geometry.weight_channels,
+            mpu=self._mpu,
         )
 
     def _registers(

@@ -87,6 +87,8 @@ class ObservedMPC(MPC):
     array: the :class:`ArrayState`.
     """
 
+    _mpu = ObservedMPU
+
     def __init__(self, cfg: Config) -> None:
         super().__init__(cfg)
         self.busy = Signal(len(ENGINES))
@@ -99,16 +101,6 @@ class ObservedMPC(MPC):
         count = Out(len(ENGINES))
         window = {"busy": count, "stalled": count, "array": Out(4)}
         return wiring.Signature({**super().signature.members, **window})
-
-    def _matrix(self) -> MatrixUnit:
-        core = self.cfg.core
-        return MatrixUnit(
-            self.cfg,
-            columns=core.columns,
-            k_tiles=core.k_tiles,
-            weight_channels=self.geometry.weight_channels,
-            mpu=ObservedMPU,
-        )
 
     def _registers(
         self,
