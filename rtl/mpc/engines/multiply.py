@@ -132,7 +132,8 @@ class MultiplyEngine(wiring.Component):
         """Weight rows into the MPU; ``freed`` with the last."""
         loop, items, sink = reader.start.payload, reader.items, self.matrix.weights
         bits = self.cfg.numeric.weight_bits
-        weights = range(len(items.payload.data) // _BYTE)
+        word = items.payload.data
+        weights = range(len(word) // _BYTE)
         m.d.comb += [
             loop.first.eq(command.weights),
             loop.inner.eq(1),
@@ -140,7 +141,7 @@ class MultiplyEngine(wiring.Component):
             loop.count.eq(command.channels),
             loop.runs.eq(command.tiles),
             sink.payload.weights.as_value().eq(
-                Cat(items.payload.data.word_select(i, _BYTE)[:bits] for i in weights)
+                Cat(word.word_select(i, _BYTE)[:bits] for i in weights)
             ),
             sink.payload.last.eq(items.payload.last),
             sink.valid.eq(items.valid),
