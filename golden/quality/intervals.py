@@ -7,24 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-#: Quantile 0.975 of Student's t for 1 to 30 degrees of freedom.
-T975 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-
-
-def t975(freedom: int) -> float:
-    """Quantile 0.975 of Student's t, to 1e-3; beyond 30 degrees of freedom by its expansion."""
-    if freedom < 1:
-        raise ValueError(f"degrees of freedom must be at least 1, got {freedom}")
-    if freedom <= len(T975):
-        return T975[freedom - 1]
-    z = 1.959964
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return z + (z**3 + z) / (4 * freedom) + second
+import scipy.stats
 
 
 @dataclass(frozen=True)
@@ -59,5 +42,6 @@ def over_seeds(values: Sequence[float]) -> Interval:
     mean = float(np.mean(values))
     if len(values) < 2 or not math.isfinite(mean):
         return Interval(mean, None, None)
-    half = t975(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    quantile = float(scipy.stats.t.ppf(0.975, len(values) - 1))
+    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 
 from dstar.golden.model.masks import AttentionProfile, BlockMasks
@@ -18,8 +19,6 @@ from .summary import Row
 
 def _plot() -> Any:
     """Pyplot without a screen."""
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
