@@ -51,10 +51,10 @@ demo: $(VENV)/.demo
 	    --layers 'blocks.*' --steps $(DEMO_STEPS) --json $(OUT)/compare.json
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m pytest -n $(JOBS) $(if $(SEED),--seed=$(SEED))
 
 test-full: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) -m "full or not full" $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m pytest -n $(JOBS) -m "full or not full" $(if $(SEED),--seed=$(SEED))
 
 bench: $(VENV)/.dev
 	@set -e; for script in $(filter-out bench/synth_% bench/quality_%,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script; done

@@ -1,4 +1,4 @@
-"""Options of the test suite: ``--seed``, ``--waves`` and ``--full``."""
+"""Options of the test suite: ``--seed=N``, ``--waves`` and ``--full``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    lines = [f"dstar seed: {default_seed()} (repeat with --seed {default_seed()})"]
+    lines = [f"dstar seed: {default_seed()} (repeat with --seed={default_seed()})"]
     if folder := os.environ.get(WAVES_VARIABLE):
         lines.append(f"dstar waveforms: {folder}")
     return lines
@@ -51,7 +51,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Tell the base seed beside every failure."""
     report = yield
     if report.failed:
-        report.sections.append(("dstar seed", f"repeat with --seed {default_seed()}"))
+        report.sections.append(("dstar seed", f"repeat with --seed={default_seed()}"))
     return report
 
 
