@@ -161,7 +161,8 @@ class ThresholdProfile:
         Raises
         ------
         ConfigError
-            If not exactly one target is given, or nothing ran.
+            If not exactly one target is given, nothing ran, or the coarsest steps tried take
+            more than ``bits``.
         """
         if (snr_db is None) == (bits is None):
             raise ConfigError(f"a target must be snr_db or bits, got {snr_db} and {bits}")
@@ -170,11 +171,15 @@ class ThresholdProfile:
             raise ConfigError("a threshold profile needs a run before it chooses, got none")
         if snr_db is None and bits is not None:
             ratios = sorted({t.snr_db for k in ran.values() for t in k.trials.values()})
-            snr_db = ratios[0]
-            for ratio in reversed(ratios):
-                if _average([k.trials[k.pick(ratio)] for k in ran.values()]) <= bits:
-                    snr_db = ratio
+            for snr_db in reversed(ratios):
+                average = _average([k.trials[k.pick(snr_db)] for k in ran.values()])
+                if average <= bits:
                     break
+            else:
+                raise ConfigError(
+                    f"bits must be at least {average:.3f}, what the coarsest steps tried take, "
+                    f"got {bits}"
+                )
             target = f"{bits} bits: {snr_db:.2f} dB in each layer"
         else:
             target = f"{snr_db} dB in each layer"
