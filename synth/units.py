@@ -10,11 +10,12 @@ from amaranth.lib import wiring
 from dstar.gen.config import Config
 from dstar.gen.emit import UNITS
 from dstar.gen.library import VerilogLibrary
+from dstar.rtl.mpc.control import ENGINES
+from dstar.rtl.mpc.core_control import CoreControl
 from dstar.rtl.mpc.engines.multiply import MultiplyEngine
 from dstar.rtl.mpc.engines.quantize import QuantizeEngine
 from dstar.rtl.mpc.engines.vector import VectorEngine
 from dstar.rtl.mpu.tile import PERow, PETile
-from dstar.synth.core import CONTROL_PARTS, CoreControl
 from dstar.synth.errors import SynthError
 from dstar.synth.reference import Int8Row, Int8Tile
 
@@ -30,6 +31,14 @@ KEEP = (
     "reconstruct_row",
     "output_lane_*",
     "vpu_lane",
+)
+#: Modules of the core's control that stay apart, the same way.
+CONTROL_PARTS = tuple(
+    f"*.{name}"
+    for name in (
+        *("registers", "reads", "fetch", "dispatch", "semaphores"),
+        *(engine.name.lower() for engine in ENGINES),
+    )
 )
 
 

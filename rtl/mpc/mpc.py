@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
 
 from dstar.gen.config import Config
 from dstar.golden.mpc.geometry import Geometry
-from dstar.golden.mpc.registers import READERS, REGISTERS, WRITERS
+from dstar.golden.mpc.registers import READERS, WRITERS
 from dstar.rtl.matrix import MatrixUnit
-from dstar.rtl.mpc.axi import connect_master, lite_ports, master_ports
 from dstar.rtl.mpc.buffer import UnifiedBuffer
-from dstar.rtl.mpc.bus import BusShape
-from dstar.rtl.mpc.control import ENGINES, Control
+from dstar.rtl.mpc.core_control import CoreControl, core_ports
 from dstar.rtl.mpc.engines.multiply import MultiplyEngine
 from dstar.rtl.mpc.engines.quantize import QuantizeEngine
 from dstar.rtl.mpc.engines.vector import VectorEngine
-from dstar.rtl.mpc.move import LoadEngine, StoreEngine
-from dstar.rtl.mpc.read_mux import ReadMux
-from dstar.rtl.mpc.registers import CoreRegisters
 from dstar.rtl.mpu.mpu import MPU
 from dstar.rtl.qpu.qpu import QPU
 from dstar.rtl.vpu.vpu import VPU
-
-#: Read clients of the memory bus; their order is that of their IDs.
-FETCH, LOAD = 0, 1
 
 
 class MPC(wiring.Component):
@@ -52,27 +43,13 @@ class MPC(wiring.Component):
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self.geometry = Geometry(cfg)
-        self.shape = BusShape.of(cfg)
-        shape = self.shape
-        super().__init__(
-            {
-                **lite_ports("s_axil", address_bits=REGISTERS.address_bits),
-                **master_ports(
-                    "m_axi",
-                    address_bits=shape.address_bits,
-                    data_bits=shape.data_bits,
-                    id_bits=shape.id_bits,
-                ),
-                "interrupt": Out(1),
-            }
-        )
+        super().__init__(core_ports(cfg))
 
     def elaborate(self, platform: Any) -> Module:
         """Memory - load - buffer - quantize, multiply, vector - buffer - store - memory."""
         m = Module()
         cfg = self.cfg
-        m.submodules.registers = registers = CoreRegisters(cfg)
-        m.submodules.control = control = Control(cfg)
+        m.submodules.control = control = CoreControl(cfg)
         m.submodules.buffer = buffer = UnifiedBuffer(
             width=8 * self.geometry.word_bytes,
             banks=cfg.core.banks,
@@ -88,14 +65,10 @@ class MPC(wiring.Component):
             ClockSignal("engines").eq(ClockSignal()),
             ResetSignal("engines").eq(ResetSignal() | control.reset_engines),
         ]
-        load = LoadEngine(cfg, identifier=LOAD)
-        store = StoreEngine(cfg)
         quantize, qpu = QuantizeEngine(cfg), QPU(cfg)
         multiply, matrix = MultiplyEngine(cfg), self._matrix()
         vector, vpu = VectorEngine(cfg), VPU(cfg)
         parts = {
-            "load": load,
-            "store": store,
             "quantize": quantize,
             "qpu": qpu,
             "multiply": multiply,
@@ -106,16 +79,14 @@ class MPC(wiring.Component):
         for name, part in parts.items():
             m.submodules[name] = DomainRenamer("engines")(part)
 
-        # Memory.
-        m.submodules.reads = reads = ReadMux(self.shape, clients=2)
-        wiring.connect(m, control.axi, reads.clients[FETCH])
-        wiring.connect(m, load.axi, reads.clients[LOAD])
-        axi = {name: getattr(self, f"m_axi_{name}") for name in _axi_names(self.shape)}
-        connect_master(m, axi, read=reads.axi, write=store.axi)
+        for name in core_ports(cfg):
+            outer, inner = getattr(self, name), getattr(control, name)
+            flow = self.signature.members[name].flow
+            m.d.comb += inner.eq(outer) if flow == wiring.In else outer.eq(inner)
 
         # The buffer's clients, in the order of their counters.
         readers = {
-            "STORE": store.port,
+            "STORE": control.store,
             "QUANTIZE_X": quantize.buffer.x,
             "QUANTIZE_REFERENCE": quantize.buffer.reference,
             "MULTIPLY_WEIGHTS": multiply.buffer.weights,
@@ -125,7 +96,7 @@ class MPC(wiring.Component):
             "VECTOR_SCALAR": vector.buffer.scalar,
         }
         writers = {
-            "LOAD": load.words,
+            "LOAD": control.load,
             "QUANTIZE_NEXT": quantize.buffer.next,
             "MULTIPLY_OUTPUT": multiply.buffer.output,
             "VECTOR_OUTPUT": vector.buffer.output,
@@ -153,19 +124,24 @@ class MPC(wiring.Component):
         wiring.connect(m, vpu.output, vector.output)
 
         # Control.
-        engines: tuple[Any, ...] = (load, quantize, multiply, vector, store)
-        for kind, engine in zip(ENGINES, engines, strict=True):
-            port = getattr(control.engines, kind.name.lower())
+        for name, engine in (("quantize", quantize), ("multiply", multiply), ("vector", vector)):
+            port: Any = getattr(control, name)
             wiring.connect(m, port.command, engine.command)
             m.d.comb += [port.done.eq(engine.done), port.fault.eq(engine.fault)]
         m.d.comb += [
-            control.engines.multiply.freed.eq(multiply.freed),
+            control.multiply.freed.eq(multiply.freed),
             control.released.eq(multiply.released),
-            load.stop.eq(control.stop),
-            store.stop.eq(control.stop),
-            control.bus_idle.eq(load.idle & store.idle),
+            control.beats.eq(matrix.perf.beats),
+            control.slots.eq(matrix.perf.slots),
+            buffer.clear.eq(control.clear),
+            # The units' flags are sticky; registers keep them, so each is cleared as it is seen.
+            control.nonfinite.eq(qpu.status.nonfinite),
+            control.saturated.eq(qpu.status.saturated | matrix.saturated),
+            qpu.clear.eq(qpu.status.nonfinite | qpu.status.saturated),
+            matrix.clear.eq(matrix.saturated),
         ]
-        self._registers(m, registers, control, buffer, qpu, matrix)
+        for number, count in enumerate(buffer.conflicts):
+            m.d.comb += control.conflicts[number].eq(count)
         return m
 
     def _matrix(self) -> MatrixUnit:
@@ -178,60 +154,3 @@ class MPC(wiring.Component):
             weight_channels=self.geometry.weight_channels,
             mpu=self._mpu,
         )
-
-    def _registers(
-        self,
-        m: Module,
-        registers: CoreRegisters,
-        control: Control,
-        buffer: UnifiedBuffer,
-        qpu: QPU,
-        matrix: MatrixUnit,
-    ) -> None:
-        """What software sees and does."""
-        for name, member in lite_ports("s_axil", address_bits=REGISTERS.address_bits).items():
-            outer, inner = getattr(self, name), getattr(registers, name)
-            m.d.comb += inner.eq(outer) if member.flow == wiring.In else outer.eq(inner)
-        m.d.comb += self.interrupt.eq(registers.interrupt)
-        for name in ("start", "program_address", "program_length", "reset"):
-            m.d.comb += getattr(control, name).eq(getattr(registers, name))
-        for name in ("busy", "resetting", "done", "failed", "code", "pc", "address", "response"):
-            m.d.comb += getattr(registers, name).eq(getattr(control, name))
-
-        # The units' flags are sticky; registers keep them, so each is cleared as it is seen.
-        m.d.comb += [
-            registers.nonfinite.eq(qpu.status.nonfinite),
-            registers.saturated.eq(qpu.status.saturated | matrix.saturated),
-            qpu.clear.eq(qpu.status.nonfinite | qpu.status.saturated),
-            matrix.clear.eq(matrix.saturated),
-        ]
-
-        counters = registers.counters
-        m.d.comb += [
-            counters.busy.eq(control.started),
-            counters.stalled.eq(control.waiting),
-            counters.read_beat.eq(self.m_axi_rvalid & self.m_axi_rready),
-            counters.write_beat.eq(self.m_axi_wvalid & self.m_axi_wready),
-            buffer.clear.eq(registers.clear),
-        ]
-        for number, count in enumerate(buffer.conflicts):
-            m.d.comb += counters.conflicts[number].eq(count)
-        # The MPU counts since its reset, the registers since the start.
-        for name in ("beats", "slots"):
-            now, before = getattr(matrix.perf, name), Signal(32, name=f"{name}_before")
-            total = Signal(32, name=name)
-            step = (now - before)[: self.cfg.array.lanes.bit_length()]
-            m.d.comb += getattr(counters, name).eq(total)
-            m.d.sync += [before.eq(now), total.eq(total + step)]
-            with m.If(registers.start):
-                m.d.sync += total.eq(0)
-            with m.If(control.reset_engines):
-                m.d.sync += [before.eq(0), total.eq(total)]
-
-
-def _axi_names(shape: BusShape) -> list[str]:
-    """AXI's own names of the master's ports."""
-    ports = master_ports(
-        "m", address_bits=shape.address_bits, data_bits=shape.data_bits, id_bits=shape.id_bits
-    )
-    return [name.removeprefix("m_") for name in ports]

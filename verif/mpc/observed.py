@@ -12,9 +12,9 @@ from amaranth.lib.wiring import Out
 from dstar.gen.config import Config
 from dstar.golden.mpc.isa import Engine
 from dstar.golden.mpc.registers import READERS
-from dstar.rtl.matrix import MatrixUnit
 from dstar.rtl.mpc.buffer import UnifiedBuffer
-from dstar.rtl.mpc.control import ENGINES, Control
+from dstar.rtl.mpc.control import ENGINES
+from dstar.rtl.mpc.core_control import CoreControl
 from dstar.rtl.mpc.mpc import MPC
 from dstar.rtl.mpu.mpu import MPU
 
@@ -102,18 +102,13 @@ class ObservedMPC(MPC):
         window = {"busy": count, "stalled": count, "array": Out(4)}
         return wiring.Signature({**super().signature.members, **window})
 
-    def _registers(
-        self,
-        m: Module,
-        registers: Any,
-        control: Control,
-        buffer: UnifiedBuffer,
-        qpu: Any,
-        matrix: MatrixUnit,
-    ) -> None:
-        super()._registers(m, registers, control, buffer, qpu, matrix)
+    def elaborate(self, platform: Any) -> Module:
+        """The core, and a look at its control and its array."""
+        m = super().elaborate(platform)
+        control: CoreControl = m.submodules.control
+        buffer: UnifiedBuffer = m.submodules.buffer
+        mpu: Any = m.submodules.matrix.mpu
         m.d.comb += [self.busy.eq(control.started), self.stalled.eq(control.waiting)]
-        mpu: Any = matrix.mpu
         with m.If(~control.busy):
             m.d.comb += self.array.eq(ArrayState.IDLE)
         with m.Elif(mpu.beat):
@@ -126,9 +121,15 @@ class ObservedMPC(MPC):
             self._awaits(m, control, buffer, Engine.MULTIPLY, ArrayState.WEIGHTS)
         with m.Else():
             m.d.comb += self.array.eq(ArrayState.CONTROL)
+        return m
 
     def _awaits(
-        self, m: Module, control: Control, buffer: UnifiedBuffer, engine: Engine, state: ArrayState
+        self,
+        m: Module,
+        control: CoreControl,
+        buffer: UnifiedBuffer,
+        engine: Engine,
+        state: ArrayState,
     ) -> None:
         """``state`` while an engine works on what the array lacks; else what it waits for."""
         number = ENGINES.index(engine)

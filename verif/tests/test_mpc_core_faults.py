@@ -24,25 +24,25 @@ from dstar.verif.tests.fault_tools import Fault, plant, switch_on
 TINY = PRESETS["tiny"]
 FAULTS = {
     "semaphores: a wait ignored": Fault(
-        "observed_mpc.control.semaphores", "grant_4", "clients__4__request"
+        "observed_mpc.control.control.semaphores", "grant_4", "clients__4__request"
     ),
     "semaphores: a token taken twice": Fault(
-        "observed_mpc.control.semaphores", "taken_1", "{right} | ({right} << 1)"
+        "observed_mpc.control.control.semaphores", "taken_1", "{right} | ({right} << 1)"
     ),
-    "slot: a signal lost": Fault("observed_mpc.control.load", "signal", "{right} & ~1"),
-    "control: SYNC waits for nobody": Fault("observed_mpc.control", "quiet", "1'h1"),
-    "control: three tiles held": Fault("observed_mpc.control", "allowed", "1'h1"),
+    "slot: a signal lost": Fault("observed_mpc.control.control.load", "signal", "{right} & ~1"),
+    "control: SYNC waits for nobody": Fault("observed_mpc.control.control", "quiet", "1'h1"),
+    "control: three tiles held": Fault("observed_mpc.control.control", "allowed", "1'h1"),
     "fetch: an instruction skipped": Fault(
-        "observed_mpc.control.fetch", "instructions__valid", "{right} & program__ready"
+        "observed_mpc.control.control.fetch", "instructions__valid", "{right} & program__ready"
     ),
     "load: rows end early": Fault(
-        "observed_mpc.load.dma.walk", "row_ends", "{right} | words__payload[0]"
+        "observed_mpc.control.load.dma.walk", "row_ends", "{right} | words__payload[0]"
     ),
-    "load: words lost": Fault("observed_mpc.load.dma", "written", "words__valid"),
+    "load: words lost": Fault("observed_mpc.control.load.dma", "written", "words__valid"),
     "store: words lost": Fault(
-        "observed_mpc.store.dma", "output__ready", "{right} | output__valid"
+        "observed_mpc.control.store.dma", "output__ready", "{right} | output__valid"
     ),
-    "read multiplexer: changes its mind": Fault("observed_mpc.reads", "select", "1'h1"),
+    "read multiplexer: changes its mind": Fault("observed_mpc.control.reads", "select", "1'h1"),
     "buffer: a bank's address": Fault("buffer_turn_64x16_8r4w", "address", "{right} & ~1"),
 }
 
