@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from dstar.verif.runner import SEED_VARIABLE, default_seed
 from dstar.verif.verilate import WAVES_VARIABLE
@@ -20,11 +21,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--full", action="store_true", help="also run the tests marked `full`")
 
 
+# Examples may take as long as they do on a busy machine.
+settings.register_profile("dstar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dstar")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     # The environment carries both settings to xdist's workers and to the simulators.
     if config.getoption("--seed") is not None:
         os.environ[SEED_VARIABLE] = config.getoption("--seed")
-    default_seed()
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(default_seed())
     if config.getoption("--waves"):
         os.environ[WAVES_VARIABLE] = str(Path(config.rootpath) / "out" / "waves")
 

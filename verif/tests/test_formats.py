@@ -44,7 +44,7 @@ def same(a: EncodedTile, b: EncodedTile) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cfg=st.sampled_from(CONFIGS), seed=st.integers(0, 2**32 - 1), density=st.floats(0, 1))
 def test_round_trip(cfg: Config, seed: int, density: float) -> None:
     rng = np.random.default_rng(seed)

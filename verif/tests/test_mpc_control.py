@@ -105,7 +105,7 @@ class Model:
         return grants, overflow
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_semaphores(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6), "count")

@@ -100,7 +100,7 @@ def test_zero_one_principle(build: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_sorts_stably(build: str, data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 20), "size")
