@@ -26,7 +26,7 @@ PARTS = {
     r"control\.load": "load: read DMA",
     r"control\.store": "store: write DMA",
     r"control\.reads": "read multiplexer",
-    r"control": "state, errors, resets",
+    r"control": "state, errors, resets, beats",
 }
 
 #: Engines that feed the units: on the first library.
