@@ -15,7 +15,8 @@ JOBS ?= 2
 SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt
+# Each editable installation would be told to mind folders of the same name.
+PIP := PYTHONWARNINGS="ignore:Editable installation" $(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt
 DEMO_STEPS ?= 0:28
 # Processes run side by side here; BLAS threads within them would only compete.
 export OPENBLAS_NUM_THREADS := 1
