@@ -109,6 +109,17 @@ def hidden_saturation(cfg: Config, *, hidden: bool) -> Layer:
     return Layer(sums, exponents, 0, scale, np.zeros(cols, np.float16), addend, y, saturated)
 
 
+def ties(cfg: Config) -> Layer:
+    """Sums half way between two binary16 values, which go to the even one, below or above."""
+    rows, cols = cfg.array.rows, cfg.array.cols
+    odd = 2 * np.arange(rows * cols) + 2**11 + 1
+    sums = np.where(np.arange(rows * cols) // 2 % 2, -odd, odd).reshape(1, rows, cols)
+    addend = np.zeros((rows, cols), np.float16)
+    exponents, scale = np.zeros(1, np.int8), np.ones(cols, np.float32)
+    y, saturated = output(sums, exponents, finest=0, scale=scale, addend=addend)
+    return Layer(sums, exponents, 0, scale, np.zeros(cols, np.float16), addend, y, saturated)
+
+
 def streams(
     steps: list[Layer], cfg: Config, columns: int, *, tiles_inside: bool
 ) -> tuple[dict[str, npt.NDArray[np.uint8]], Half]:
