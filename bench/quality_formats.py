@@ -60,19 +60,19 @@ class FullScale:
 
 
 @dataclass(frozen=True)
-class CommonStep:
-    """As `MixedBits`, but every sub-channel has the scale of the step, as FMDQ's uniform table."""
+class WholeSlices:
+    """As `MixedBits`, but an odd precision is filled up to whole slices, with a finer scale."""
 
-    finer: int = 1
+    finer: int
     tag_bits: int = 4
 
     def quantize(self, p: Tensor, rows: int, keys: int) -> KeptScores:
         """Quantize."""
         mixed = MixedBits(self.finer).quantize(p, rows, keys)
-        f = (keys - 1).bit_length() + self.finer
-        step = torch.exp2(-mixed.exponent.float().clamp(max=f))
-        step = spread(step, rows, p)
-        return Kept((p / step).round() * step, mixed.bits)
+        odd = mixed.bits % 2
+        step = spread(torch.exp2(-(mixed.exponent + odd).float()), rows, p)
+        most = spread(torch.exp2((mixed.bits + odd).float()) - 1, rows, p)
+        return Kept(torch.minimum((p / step).round(), most) * step, mixed.bits + odd)
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,9 @@ FORMATS: dict[str, ScoreFormat] = {
     "mixed, T = mean": MixedBits(0),
     "mixed, T = mean / 2": MixedBits(1),
     "mixed, T = mean / 4": MixedBits(2),
-    "mixed, T = mean / 2, one scale": CommonStep(1),
-    "mixed, normalized": Normalized(MixedBits(1)),
+    "mixed, T = mean / 2, whole slices": WholeSlices(1),
+    "mixed, T = mean / 4, whole slices": WholeSlices(2),
+    "mixed, T = mean / 4, normalized": Normalized(MixedBits(2)),
     "4 bits, normalized": Normalized(FixedBits(4)),
     "4 bits, maximum at full scale": FullScale(4),
     "4 bits, full scale and zero point": FullScale(4, zero=True),

@@ -149,7 +149,7 @@ class FixedBits:
 
 @dataclass(frozen=True)
 class MixedBits:
-    """0, 2, 4, 6 or 8 unsigned bits by a sub-channel's largest score M, as FMDQ's bins give them.
+    """0 to 8 unsigned bits by a sub-channel's largest score M, from a table as FMDQ's bins are.
 
     The step T is the layer's mean score, ``1 / keys``, times ``2**-finer``, rounded down to a
     power of two and at least ``2**-14``: the error is then about the same for all scores, and
@@ -159,14 +159,13 @@ class MixedBits:
     | M up to | bits | scale exponent f |
     |---|---|---|
     | T / 2 | 0 (no slices: the key is skipped, nothing cached) | |
-    | 1.75 T, 3.5 T | 2 | b + 1, b |
-    | 7.75 T, 15.5 T | 4 | b + 1, b |
-    | 31.75 T, 63.5 T | 6 | b + 1, b |
-    | 127.75 T, 255.5 T, 511 T, ... 1 | 8 | b + 1, b, b - 1, ... |
+    | 1.5 T, 3.5 T, 7.5 T, 15.5 T, 31.5 T, 63.5 T, 127.5 T | 1, 2, 3, 4, 5, 6, 7 | b |
+    | 255.5 T, 511 T, ... 1 | 8 | b, b - 1, ... |
 
-    and ``q = min(rne(p * 2**f), 2**bits - 1)``: the precision that T asks for, at the finest
-    scale it allows.  There are up to 16 rows, so precision and scale are a tag of 4 bits; size
-    in bits: ``queries * precision + 4`` for each sub-channel.
+    and ``q = min(rne(p * 2**f), 2**bits - 1)``: as few bits as hold M in steps of T.  There are
+    up to 16 rows, so precision and scale are a tag of 4 bits; size in bits: ``queries *
+    precision + 4`` for each sub-channel.  PV takes slices of 2 bits; of an odd precision the
+    upper one has a single bit.
 
     Raises
     ------
@@ -174,7 +173,7 @@ class MixedBits:
         If ``finer`` is not -4 to 4.
     """
 
-    finer: int = 1
+    finer: int = 2
     tag_bits: int = field(default=TAG_BITS, init=False)
 
     def __post_init__(self) -> None:
@@ -205,8 +204,8 @@ class ScoreTable:
 
     @cached_property
     def _rows(self) -> list[tuple[float, int, int]]:
-        scales = [(p, f) for p in (2, 4, 6) for f in (self.b + 1, self.b)]
-        scales += [(8, f) for f in range(self.b + 1, 6, -1)]
+        scales = [(precision, self.b) for precision in range(1, 8)]
+        scales += [(8, f) for f in range(self.b, 6, -1)]
         rows = [(2.0 ** -(self.b + 1), 0, 0)]
         for precision, f in scales:
             if rows[-1][0] < 1:
