@@ -160,7 +160,7 @@ def test_mixed_scores_lose_little(seed: int) -> None:
         step = SARKernel("layer", SAR(interval=2, score_bits="mixed"), None)
         o, stats = step(q, k, v, mask=None, scale=0.3, state={}, moment=Moment(0))
         want = functional.scaled_dot_product_attention(q, k, v, scale=0.3)
-        assert (o - want).square().mean() < 0.01 * want.square().mean()
+        assert (o - want).square().mean() < 0.03 * want.square().mean()
         assert stats.cached < 0.6 * stats.scores
 
 
