@@ -63,7 +63,7 @@ bench: $(VENV)/.dev
 quality: $(VENV)/.dev
 	@mkdir -p $(OUT)/quality
 	$(BIN)/dstar quality --steps 28 --json $(OUT)/quality/28.json -o $(OUT)/quality
-	$(BIN)/dstar quality --steps 50 --methods w8a8,fmdq-x2,sar-mixed,dstar \
+	$(BIN)/dstar quality --steps 50 --methods w8a8,fmdq-x2,sar,sar-mixed,dstar \
 		--json $(OUT)/quality/50.json -o $(OUT)/quality/50
 	$(BIN)/python bench/quality_modes.py
 	$(BIN)/python bench/quality_attention.py
