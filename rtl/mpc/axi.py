@@ -109,6 +109,13 @@ def master_ports(
     return {f"{prefix}_{name}": member for name, member in ports.items()}
 
 
+def forward_ports(m: Module, outer: Any, inner: Any, ports: Mapping[str, wiring.Member]) -> None:
+    """Make flat ports of a component those of the same names of a part of it."""
+    for name, member in ports.items():
+        outside, inside = getattr(outer, name), getattr(inner, name)
+        m.d.comb += inside.eq(outside) if member.flow == In else outside.eq(inside)
+
+
 def connect_master(m: Module, ports: Mapping[str, Any], *, read: Any, write: Any) -> None:
     """Drive a master's flat ports from its channels.
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from dstar.gen.config import Config
 from dstar.golden.mpc.isa import Engine
 from dstar.golden.mpc.registers import REGISTERS
-from dstar.rtl.mpc.axi import connect_master, lite_ports, master_ports
+from dstar.rtl.mpc.axi import connect_master, forward_ports, lite_ports, master_ports
 from dstar.rtl.mpc.bus import BusShape
 from dstar.rtl.mpc.control import ENGINES, Control, engine_signature
 from dstar.rtl.mpc.engines.ports import read_port, write_port
@@ -120,16 +120,14 @@ class CoreControl(wiring.Component):
 
     def _registers(self, m: Module, registers: CoreRegisters, control: Control) -> None:
         """What software sees and does."""
-        for name, member in lite_ports("s_axil", address_bits=REGISTERS.address_bits).items():
-            outer, inner = getattr(self, name), getattr(registers, name)
-            m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        slave = lite_ports("s_axil", address_bits=REGISTERS.address_bits)
+        forward_ports(m, self, registers, {**slave, "interrupt": Out(1)})
         for name in ("start", "program_address", "program_length", "reset"):
             m.d.comb += getattr(control, name).eq(getattr(registers, name))
         for name in ("busy", "resetting", "done", "failed", "code", "pc", "address", "response"):
             m.d.comb += getattr(registers, name).eq(getattr(control, name))
         counters = registers.counters
         m.d.comb += [
-            self.interrupt.eq(registers.interrupt),
             self.clear.eq(registers.clear),
             registers.nonfinite.eq(self.nonfinite),
             registers.saturated.eq(self.saturated),

@@ -11,6 +11,7 @@ from dstar.gen.config import Config
 from dstar.golden.mpc.geometry import Geometry
 from dstar.golden.mpc.registers import READERS, WRITERS
 from dstar.rtl.matrix import MatrixUnit
+from dstar.rtl.mpc.axi import forward_ports
 from dstar.rtl.mpc.buffer import UnifiedBuffer
 from dstar.rtl.mpc.core_control import CoreControl, core_ports
 from dstar.rtl.mpc.engines.multiply import MultiplyEngine
@@ -79,10 +80,7 @@ class MPC(wiring.Component):
         for name, part in parts.items():
             m.submodules[name] = DomainRenamer("engines")(part)
 
-        for name in core_ports(cfg):
-            outer, inner = getattr(self, name), getattr(control, name)
-            flow = self.signature.members[name].flow
-            m.d.comb += inner.eq(outer) if flow == wiring.In else outer.eq(inner)
+        forward_ports(m, self, control, core_ports(cfg))
 
         # The buffer's clients, in the order of their counters.
         readers = {

@@ -18,7 +18,7 @@ from dstar.golden.mpc.registers import (
     VERSION,
     WRITERS,
 )
-from dstar.rtl.mpc.axi import RESPONSE_BITS, lite_ports
+from dstar.rtl.mpc.axi import RESPONSE_BITS, forward_ports, lite_ports
 from dstar.rtl.mpc.register_block import RegisterBlock, port_name
 
 
@@ -94,9 +94,8 @@ class CoreRegisters(wiring.Component):
         """State, counters, and the wires to the block."""
         m = Module()
         m.submodules.block = block = RegisterBlock(REGISTERS)
-        for name, member in lite_ports("s_axil", address_bits=REGISTERS.address_bits).items():
-            source, target = (self, block) if member.flow == In else (block, self)
-            m.d.comb += getattr(target, name).eq(getattr(source, name))
+        slave = lite_ports("s_axil", address_bits=REGISTERS.address_bits)
+        forward_ports(m, self, block, slave)
 
         def drive(register: str, field: str, value: Any) -> None:
             m.d.comb += getattr(block, port_name(register, field)).eq(value)
