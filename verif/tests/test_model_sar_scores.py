@@ -152,15 +152,18 @@ def test_samples_of_a_batch_keep_their_own_bits(seed: int) -> None:
     assert stats.read == read
 
 
-def test_mixed_scores_lose_little(seed: int) -> None:
-    """The relative error of even attention does not depend on the number of keys."""
-    torch.manual_seed(seed)
+def test_mixed_scores_lose_little() -> None:
+    """The relative error of even attention does not depend on the number of keys.
+
+    That of scores of 1 / keys, in steps of a quarter of it, is 1 / (12 * 16) = 0.0052.
+    """
+    torch.manual_seed(1)
     for tokens in (64, 256, 1024):
         q, k, v = torch.randn(3, 1, 2, tokens, 8).unbind(0)
         step = SARKernel("layer", SAR(interval=2, score_bits="mixed"), None)
         o, stats = step(q, k, v, mask=None, scale=0.3, state={}, moment=Moment(0))
         want = functional.scaled_dot_product_attention(q, k, v, scale=0.3)
-        assert (o - want).square().mean() < 0.03 * want.square().mean()
+        assert (o - want).square().mean() < 0.006 * want.square().mean()
         assert stats.cached < 0.6 * stats.scores
 
 
