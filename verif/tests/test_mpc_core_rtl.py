@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from dstar.gen.config import PRESETS
 from dstar.golden.bins import BinTable
+from dstar.golden.mpc.core import GoldenCore
 from dstar.golden.mpc.fields import Status
 from dstar.golden.mpc.isa import Instruction, Opcode
 from dstar.golden.mpc.memory import Memory
@@ -44,6 +46,8 @@ def test_random_programs(machine: Machine, bus: Bus, seed: int) -> None:
     for end, (_, want) in zip(ended, runs, strict=True):
         assert end.error == (Status.OK, 0, 0)
         assert (end.reads[0] == want).all()
+    # Clients of the buffer met, and it was counted.
+    assert sum(end.conflicts for end in ended) > 0
 
 
 def test_reset_in_mid_program(machine: Machine, seed: int) -> None:
@@ -84,6 +88,30 @@ def test_counters_and_flags(machine: Machine) -> None:
     busy = end.engines("BUSY")
     assert all(0 < busy[name] <= end.cycles for name in ("load", "quantize", "multiply", "store"))
     assert busy["vector"] == 0
+
+
+@pytest.mark.parametrize(("scale", "saturated"), [(2.0**-9, 0), (2.0**20, 1)])
+def test_an_output_beyond_binary16_is_told(machine: Machine, scale: float, saturated: int) -> None:
+    words = np.zeros((32, TINY.array.rows), np.uint16)
+    words[0] = np.float16(1).view(np.uint16)
+    words[8:16] = 0x7F7F  # weights of 127
+    words[16:, ::2] = np.float32(scale).view(np.uint32) >> 16  # scales in bfloat16, biases of 0
+    program = [*table_program(BinTable.uniform(4)), *assemble(
+        f"load address={BASE} length=32 rows=1 signal=0\n"
+        "quantize channels=1 keyframe=1 wait=0\n"
+        "multiply weights=8 channels=1 tiles=1 first=1 last=1 keyframe=1 release=1 finest=4 "
+        "parameters=16 output=40"
+    ), END]  # fmt: skip
+    memory = empty()
+    memory.write(BASE, words.tobytes())
+    memory.write(PROGRAM, code(program).tobytes())
+    golden = GoldenCore(TINY, copy.deepcopy(memory))
+    golden.run(PROGRAM, len(program))
+    assert golden.units.saturated == saturated
+    (end,) = Session(machine=machine).run(memory, [Program(address=PROGRAM, length=len(program))])
+    assert end.error == (Status.OK, 0, 0)
+    numeric: Register = REGISTERS["NUMERIC"]
+    assert numeric.unpack(end.registers["NUMERIC"]) == {"NONFINITE": 0, "SATURATED": saturated}
 
 
 #: Programs that stop, after a bin table of 16 instructions; what is at fault is in the text.
